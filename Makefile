@@ -9,7 +9,7 @@ SEEDS ?= 200
 ROOT_FOLDERS := :/usr/local/sbin:/usr/sbin:/sbin
 export PATH := $(PATH)$(ROOT_FOLDERS)
 # libvirt's Python package is built against libvirt's headers, where the system has them.
-EXTRAS := dev,hosts$(if $(shell pkg-config --exists libvirt 2> /dev/null && echo yes),$(comma)libvirt)
+EXTRAS := dev,hosts,oidc$(if $(shell pkg-config --exists libvirt 2> /dev/null && echo yes),$(comma)libvirt)
 
 # What the guest's steps are tested against; a test whose program is missing is skipped and says so.
 PACKAGES := exim4-daemon-light haproxy iproute2 openssl rsyslog systemd util-linux

@@ -1,8 +1,9 @@
 """`python -m bench`: measure, print one table, write bench/results.json.
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
-(polls, attacks, fleet, scale, inventories, waits, approvals, emulator, commands, guest, link,
-link_cost, reports, hosts, rig) only those are made, and the file is left alone.
+(polls, hot_path, attacks, fleet, scale, inventories, waits, approvals, approvals_before, emulator,
+commands, guest, link, link_cost, reports, hosts, rig, simulation) only those are made, and the file
+is left alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bench import (
     figures,
     guest,
     hosts,
+    hot_path,
     inventories,
     link,
     link_cost,
@@ -30,6 +32,7 @@ from bench import (
     reports,
     rigged,
     scale,
+    simulated,
     startup,
     waits,
 )
@@ -47,12 +50,14 @@ def _fleet_then_start(folder: Path) -> Iterator[Figure]:
 
 MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "polls": polls.against_nginx,
+    "hot_path": hot_path.of_a_poll,
     "attacks": attacks.on_neighbours,
     "fleet": _fleet_then_start,
     "scale": scale.at_rest,
     "inventories": inventories.of_any_size,
     "waits": waits.parked,
     "approvals": approvals.durable,
+    "approvals_before": approvals.against_base,
     "emulator": emulator.in_tests,
     "commands": commands.of_operators,
     "guest": guest.in_a_vm,
@@ -61,6 +66,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "reports": reports.of_one_host,
     "hosts": hosts.in_daily_life,
     "rig": rigged.from_approval_to_action,
+    "simulation": simulated.worlds,
 }
 
 

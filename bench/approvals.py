@@ -1,5 +1,5 @@
 """Approvals per second with 64 callers, each of them the first approval of an event of its own:
-with four open events in each scope, and with sixty."""
+with four open events in each scope, and with sixty. Also against a revision before, by turns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
+from bench import hot_path
 from bench.figures import Figure
 from bench.fleets import BenchFleet, fleet
 from bench.guests import Caller, Operator, approve_request, call_all, enable, lines
@@ -20,6 +22,9 @@ DELAY_US = 5_000
 APPROVALS_PER_S_MIN = 1_000
 LIMIT_S = 60.0
 CROWDED_SHARE_MIN = 0.75  # of what is reached with few events in each scope
+BASE = "3bfe36a"  # the last revision in which a change was a closure and not a value
+BASE_PAIRS = 5
+BASE_SHARE_MIN = 0.95
 
 # One caller speaks for sixteen scopes, one after the other, with four events each.
 FLEET = fleet(scopes=16 * CALLERS, vms_per_scope=4, hosts=32, domains=4)
@@ -68,6 +73,35 @@ def durable(folder: Path) -> Iterator[Figure]:
     yield found
 
 
+def against_base(folder: Path) -> Iterator[Figure]:
+    """The rate beside that of BASE, each on data of its own, by turns."""
+    name = f"Approvals, 64 callers, against {BASE}"
+    if not hot_path.is_here(BASE):
+        note = hot_path.NOT_HERE
+        yield Figure(name=name, measured=None, unit="x", at_least=BASE_SHARE_MIN, note=note)
+        return
+    folder.mkdir()
+    with hot_path.sources(BASE) as source:
+        sides = [
+            _Round(there, _order(there, FLEET, source=at), name, FLEET, source=at)
+            for there, at in ((folder / "now", None), (folder / "before", source))
+        ]
+        pairs = []
+        for number in range(BASE_PAIRS):
+            in_turn = sides if number % 2 else sides[::-1]
+            rates = {one.folder.name: one.figure(number).measured or 0.0 for one in in_turn}
+            pairs.append((rates["now"], rates["before"]))
+    now, before = (median(one) for one in zip(*pairs, strict=True))
+    yield Figure(
+        name=name,
+        measured=median(mine / theirs for mine, theirs in pairs),
+        unit="x",
+        at_least=BASE_SHARE_MIN,
+        note=f"median of {BASE_PAIRS} pairs by turns; {now:,.0f} against {before:,.0f}/s",
+        raw={"pairs": pairs},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Round:
     """What is measured again and again, each time on a copy of the folder."""
@@ -76,11 +110,12 @@ class _Round:
     event_ids: Sequence[str]
     name: str
     of: BenchFleet
+    source: Path | None = None  # other sources than these
 
     def figure(self, number: int) -> Figure:
         copy = self.folder.with_name(f"{self.folder.name}-{number}")
         shutil.copytree(self.folder, copy)
-        return _figure(copy, self.event_ids, self.name, self.of)
+        return _figure(copy, self.event_ids, self.name, self.of, source=self.source)
 
 
 def _in_turns(*rounds: _Round) -> list[Figure]:
@@ -92,9 +127,13 @@ def _in_turns(*rounds: _Round) -> list[Figure]:
     ]
 
 
-def _order(folder: Path, of: BenchFleet) -> list[str]:
+def _from(source: Path | None) -> dict[str, str]:
+    return {} if source is None else {"PYTHONPATH": str(source)}
+
+
+def _order(folder: Path, of: BenchFleet, *, source: Path | None = None) -> list[str]:
     """Make a data folder with an open event for each VM; the ids, in the order of the VMs."""
-    with forewarn(folder, of.inventory()) as service:
+    with forewarn(folder, of.inventory(), settings=_from(source)) as service:
         enable(service.guest_port, [scope[0].address for scope in of.scopes])
         return Operator(service).restart_all([vm.name for vm in of.vms])
 
@@ -104,11 +143,13 @@ def _figure(
     event_ids: Sequence[str],
     name: str,
     of: BenchFleet = FLEET,
+    *,
     launcher: Sequence[str] = (),
+    source: Path | None = None,
 ) -> Figure:
     sources = [scope[0].address for scope in of.scopes]
     with (
-        forewarn(folder, of.inventory(), launcher=launcher) as service,
+        forewarn(folder, of.inventory(), launcher=launcher, settings=_from(source)) as service,
         lines(service.guest_port, sources) as opened,
     ):
         # A start takes the word of hosts back. They give it again in a moment, and that is over.

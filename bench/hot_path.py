@@ -4,7 +4,7 @@ Both services run on the server's core at once and are asked by turns, so whatev
 does hits both alike: a round of one poll on each of 64 connections, then one of the other service.
 The figure is the median, over pairs of many such rounds, of the CPU time per request, now against
 before. With `--wrk` a pair is two runs of wrk instead: more like a real load, and less steady.
-Exits with 0 only if the median is at most `--most`.
+Exits with 0 only if the median is at most `--most`. `make bench` compares with BASE.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from bench import load
+from bench.figures import Figure
 from bench.fleets import fleet
 from bench.guests import Line, Operator, enable, lines, poll_request
 from bench.processes import (
@@ -37,7 +38,20 @@ PAIRS = 40
 ROUNDS = 40
 WARM_UP_S = 2
 RATIO_MAX = 1.05
+BASE = "5c78235"  # the last revision in which `serve` had a path of its own to the documents
 _HERE = Path(__file__).resolve().parent.parent
+
+
+def is_here(revision: str) -> bool:
+    """Whether git has a revision of these sources."""
+    git = program("git")
+    if git is None:
+        return False
+    command = [git, "-C", str(_HERE), "cat-file", "-e", f"{revision}^{{commit}}"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+NOT_HERE = "git, or the history of these sources, is not here"
 
 
 @contextmanager
@@ -131,6 +145,37 @@ def _tell(pairs: list[tuple[float, float]]) -> float:
     return median(ratios)
 
 
+@contextmanager
+def _both(folder: Path, base: str) -> Iterator[tuple[Forewarn, Forewarn]]:
+    """A service of now, and one of the revision before."""
+    with (
+        sources(base) as source,
+        _served(folder / "now", _HERE / "src") as now,
+        _served(folder / "before", source) as before,
+    ):
+        yield now, before
+
+
+def of_a_poll(folder: Path) -> Iterator[Figure]:
+    """The figure of `make bench`. Without the history of the sources nothing is measured."""
+    name = f"CPU per GET of a document, against {BASE}"
+    if not is_here(BASE):
+        yield Figure(name=name, measured=None, unit="x", at_most=RATIO_MAX, note=NOT_HERE)
+        return
+    with _both(folder, BASE) as (now, before):
+        pairs = _pairs_of_rounds(now, before, count=PAIRS)
+    ratios = [mine / theirs for mine, theirs in pairs]
+    mine_us, theirs_us = (median(one) for one in zip(*pairs, strict=True))
+    yield Figure(
+        name=name,
+        measured=median(ratios),
+        unit="x",
+        at_most=RATIO_MAX,
+        note=f"median of {PAIRS} pairs by turns; {mine_us:.2f} against {theirs_us:.2f} us",
+        raw={"ratios": ratios},
+    )
+
+
 def main() -> int:
     """Compare; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.hot_path", description=__doc__)
@@ -147,9 +192,7 @@ def main() -> int:
     take_client_core()
     with (
         tempfile.TemporaryDirectory(prefix="forewarn-hot-path-") as folder,
-        sources(asked.base) as source,
-        _served(Path(folder) / "now", _HERE / "src") as now,
-        _served(Path(folder) / "before", source) as before,
+        _both(Path(folder), asked.base) as (now, before),
     ):
         pairs = (
             _pairs_of_runs(

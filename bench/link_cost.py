@@ -24,13 +24,14 @@ from typing import Any
 
 import structlog
 
-from bench import link
+from bench import hot_path, link
 from bench.controls import Control, control
 from bench.figures import Figure
-from bench.hot_path import sources
-from bench.processes import Failed, cpu_s, program, raise_open_files, take_client_core
+from bench.processes import Failed, cpu_s, raise_open_files, take_client_core
 
-HOSTS = 40  # 200 of one address cannot join the revisions before a host began by itself
+# Control of the revision before has no more handshakes of one address under way at once: 200 hosts
+# of one machine cannot join it. What 200 cost the present one is a figure of `link`.
+HOSTS = 40
 ORDERS = 5
 PAIRS = 2
 SETTLED_S = 5.0
@@ -101,7 +102,7 @@ class Costs:
 def _compared(base: str, *, hosts: int, pairs: int) -> Costs:
     """Measure both sides by turns. Raises Failed."""
     costs = Costs([], [])
-    with sources(base, "bench") as source:
+    with hot_path.sources(base, "bench") as source:
         for number in range(pairs):
             for now in (number % 2 == 0, number % 2 == 1):
                 root, found = (_HERE, costs.now_us) if now else (source.parent, costs.before_us)
@@ -109,20 +110,11 @@ def _compared(base: str, *, hosts: int, pairs: int) -> Costs:
     return costs
 
 
-def _is_here(revision: str) -> bool:
-    git = program("git")
-    if git is None:
-        return False
-    command = [git, "-C", str(_HERE), "cat-file", "-e", f"{revision}^{{commit}}"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 def of_a_change(folder: Path) -> Iterator[Figure]:  # noqa: ARG001 - every side has its own
     """The figure of `make bench`. Without the history of the sources nothing is measured."""
     name = f"Control's CPU per host and scope of a change, against {BASE}"
-    if not _is_here(BASE):
-        why = "git, or the history of these sources, is not here"
-        yield Figure(name=name, measured=None, unit="x", at_most=RATIO_MAX, note=why)
+    if not hot_path.is_here(BASE):
+        yield Figure(name=name, measured=None, unit="x", at_most=RATIO_MAX, note=hot_path.NOT_HERE)
         return
     costs = _compared(BASE, hosts=HOSTS, pairs=PAIRS)
     yield Figure(

@@ -16,7 +16,6 @@ import structlog
 import uvloop
 
 from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
-from forewarn.adapters.simulated.machines import SimulatedWorld
 from forewarn.adapters.system import SystemClock
 from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ScopeKind
@@ -29,6 +28,7 @@ from forewarn.wiring.host import Building, HostWhere, Machinery, run_host
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from loopback_channels import LoopbackChannels
+from support.simulated_machines import SimulatedWorld
 
 HOST = "host-000"
 SCOPES = 10

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import lzma
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rig.needs import CannotBuild, kernel, program
 
-# In the order they are loaded. A network card, and the power button.
-MODULES = (
-    *("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"),
-    *("failover", "net_failover", "virtio_net", "button", "evdev"),
-)
+# A network card, and the power button. What they need is loaded before them.
+MODULES = ("virtio_pci", "virtio_net", "button", "evdev")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +37,50 @@ def build(folder: Path) -> GuestImage:
     archive.console("dev/console")
     archive.file("init", Path(__file__).with_name("guest_init.sh").read_bytes(), 0o755)
     archive.folder("modules")
-    loaded = [(f"{name}.ko", _module(modules, name)) for name in MODULES]
-    present = [(name, content) for name, content in loaded if content is not None]
-    for name, content in present:
-        archive.file(f"modules/{name}", content, 0o644)
-    archive.file("modules/order", "\n".join(name for name, _ in present).encode() + b"\n", 0o644)
+    order = load_order(modules, MODULES)
+    for file in order:
+        archive.file(f"modules/{_plain(file)}", _content(modules / file), 0o644)
+    names = "".join(f"{_plain(file)}\n" for file in order)
+    archive.file("modules/order", names.encode(), 0o644)
     image = GuestImage(folder / "vmlinuz", folder / "initramfs")
     image.kernel.write_bytes(vmlinuz.read_bytes())
     image.initramfs.write_bytes(archive.whole())
     return image
 
 
-def _module(folder: Path, name: str) -> bytes | None:
-    """A module's file; None if it is part of this kernel itself."""
-    found = sorted((folder / "kernel").rglob(f"{name}.ko*"))
-    if not found:
-        built_in = (folder / "modules.builtin").read_text(encoding="utf-8")
-        if f"/{name}.ko" in built_in:
-            return None
-        raise CannotBuild(
-            f"The kernel of {folder} has no module {name}; use a Debian cloud kernel."
-        )
-    content = found[0].read_bytes()
-    return lzma.decompress(content) if found[0].suffix == ".xz" else content
+def load_order(folder: Path, wanted: Sequence[str]) -> list[str]:
+    """The files of these modules and of all that they need, each after what it needs.
+
+    Which module needs which differs between kernels of the same version: `modules.dep` of the
+    folder says it. What is part of the kernel itself is left out. Raises CannotBuild.
+    """
+    needs: dict[str, list[str]] = {}
+    for line in (folder / "modules.dep").read_text(encoding="utf-8").splitlines():
+        file, _, others = line.partition(":")
+        needs[file] = others.split()
+    files = {_plain(file): file for file in needs}
+    built_in = (folder / "modules.builtin").read_text(encoding="utf-8")
+    order: dict[str, None] = {}
+    for name in wanted:
+        found = files.get(f"{name}.ko")
+        if found is not None:
+            # modprobe loads them so: the last of the list first.
+            order.update(dict.fromkeys([*reversed(needs[found]), found]))
+        elif f"/{name}.ko" not in built_in:
+            raise CannotBuild(
+                f"The kernel of {folder} has no module {name}; use a Debian cloud kernel."
+            )
+    return list(order)
+
+
+def _plain(file: str) -> str:
+    """The name of a module's file, unpacked."""
+    return Path(file).name.removesuffix(".xz")
+
+
+def _content(file: Path) -> bytes:
+    content = file.read_bytes()
+    return lzma.decompress(content) if file.suffix == ".xz" else content
 
 
 class _Archive:

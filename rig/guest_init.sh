@@ -21,7 +21,7 @@ endpoint=http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01
 for module in $(cat /modules/order); do
   case "$(order acpi)-$module" in
     ignore-button.ko | ignore-evdev.ko) ;;
-    *) insmod /modules/$module ;;
+    *) insmod /modules/$module || say broken "why=insmod module=$module" ;;
   esac
 done
 say boot "acpi=$(order acpi) approve=$approve"

@@ -86,7 +86,9 @@ class Lifecycles:
 
         def fail() -> list[dict[str, Any]]:
             self._service.fail_host(host)
-            answer = self._service.operator.post(f"/v1/hosts/{host}/fail", fenced=True, force=True)
+            answer = self._service.operator.post(
+                f"/v1/hosts/{host}/fail", fenced=True, force=True, reason="the plug is out"
+            )
             return [event for event in answer["events"] if event["resources"][0] in running]
 
         running = self._on(host)  # nothing happens to the others
@@ -106,7 +108,9 @@ class Lifecycles:
         for vm in hypervisor.vms():
             hypervisor.virsh("undefine", vm)
         self._service.start_host(host)
-        self._service.operator.post(f"/v1/hosts/{host}/repair", force=True)
+        self._service.operator.post(
+            f"/v1/hosts/{host}/repair", force=True, reason="its power is back"
+        )
 
     def _on(self, host: str) -> list[str]:
         powers = self._rig.hypervisors[host].vms()

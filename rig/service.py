@@ -231,7 +231,9 @@ class Service:
             else:
                 host.wake()
             if self.operator.get(f"/v1/hosts/{name}")["health"] != "ok":
-                self.operator.post(f"/v1/hosts/{name}/repair", force=True)
+                self.operator.post(
+                    f"/v1/hosts/{name}/repair", force=True, reason="its power is back"
+                )
 
     def remove_guests(self) -> None:
         """Delete every VM, as an operator in a hurry, and what control does not know by hand."""

@@ -45,6 +45,7 @@ ORDERS: dict[Verb, str] = {
     Verb.FAIL: "a host loses its power: a Reboot that has started already",
     Verb.REPAIR: "a degraded or failed host is well again, and has power",
     Verb.CANCEL: "what has not started is taken back",
+    Verb.POSTPONE: "maintenance that has not started is withdrawn and announced anew, later",
     Verb.APPROVE: "the operator approves in the name of the scope",
     Verb.FAULT: "the endpoint begins to misbehave",
     Verb.CLEAR_FAULTS: "the endpoint behaves again",
@@ -212,7 +213,7 @@ restarts of the endpoint; how scheduled events are turned on by a first GET and 
 
 def _check(check: Check) -> str:
     source = f"{check.source}; *choice*" if check.choice else check.source
-    cells = (f"`{check.id}`", check.sentence, check.blind, check.level, source)
+    cells = (f"`{check.id}`", check.sentence, check.not_checked, check.level, source)
     return f"| {' | '.join(map(_cell, cells))} |"
 
 

@@ -379,6 +379,7 @@ async def restarts(stage: Stage) -> None:
             first_reads=(wire.ReadBefore("web", event_id, "web-0", 40),),
             polls={"web": 40},
             vm_polls={"web-0": 40},
+            rebooted=("web-0",),
         )
     )
     await refused(h2.approve("web-0", (event_id,)))

@@ -24,15 +24,15 @@ from support.link_peers import (
     LATER_QUESTION,
     MORE,
     NEWER,
-    NEWER_VERSION,
     NO_WORK,
     OLDER,
+    VERSIONS,
     as_said_by,
 )
 
 PEER = os.environ["PEER"]
 OK = 200
-WORK = wire.Work(action_id="work-of-1.1", kind=NO_WORK, host="h1", epoch=1)
+WORK = wire.Work(action_id="work-of-a-newer-one", kind=NO_WORK, host="h1", epoch=1)
 
 log = Log(__name__)
 
@@ -125,8 +125,7 @@ def table_before(routes: LinkRoutes) -> Mapping[str, Asking]:
 
 if __name__ == "__main__":
     vars(control)["create_link_app"] = peer_app
-    if PEER == NEWER:
-        wire.LINK_VERSION = NEWER_VERSION
+    wire.LINK_VERSION = VERSIONS[PEER]
     if PEER == OLDER:
         LinkRoutes.table = table_before  # type: ignore[method-assign, assignment]
     main()

@@ -20,7 +20,7 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.host import executor
 from forewarn.logs import Log
 from forewarn.wire import link as wire
-from support.link_peers import LATER_WORK, NEWER, NEWER_VERSION, NO_QUESTION, OLDER, as_said_by
+from support.link_peers import LATER_WORK, NEWER, NO_QUESTION, OLDER, VERSIONS, as_said_by
 
 PEER = os.environ["PEER"]
 
@@ -60,8 +60,7 @@ class OlderLink(ControlLink):
 if __name__ == "__main__":
     log_to_stderr()
     vars(control_link)["Lane"] = vars(joining)["Lane"] = PeerLane
-    if PEER == NEWER:
-        wire.LINK_VERSION = NEWER_VERSION
+    wire.LINK_VERSION = VERSIONS[PEER]
     if PEER == OLDER:
         executor._KINDS -= {LATER_WORK}
     links = {NEWER: NewerLink, OLDER: OlderLink}

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.core.model import Fact, FactKind
 from forewarn.ports import Change, StoreFailed
+from support.journal import lines_of, worded
 
 FILL_ROUNDS_MAX = 2_000
 FILL_FACT_CHARACTERS = 4_000
@@ -26,10 +26,10 @@ def say(words: str) -> None:
 
 def attempt(store: SqliteStore, number: int, words: str = "") -> StoreFailed | None:
     """Commit one change; say whether it holds."""
-    fact = Fact(kind=FactKind.DOWNTIME, at_ms=number, detail={"words": words})
+    fact = worded(number, words)
     try:
         store.begin()
-        store.save(Change(heartbeat_ms=number, facts=(fact,)))
+        store.save(Change(heartbeat_ms=number, lines=lines_of([fact], after=store.journal_end())))
         store.commit()
     except StoreFailed as failed:
         store.rollback()

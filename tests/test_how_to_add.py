@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.adapters.sqlite.data_folder import SCHEMA_VERSION
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "how-to-add.md"
-SOURCE_FILES_MAX = 8  # an attribute needed 17 once
+SOURCE_FILES_MAX = 7  # an attribute needed 17 once
 COPIED = ("src", "tests", "docs", "examples", "guest", "pyproject.toml")
 # Where paths on the page may begin, so that they stay short.
 ROOTS = (ROOT, ROOT / "src" / "forewarn", ROOT / "docs")
@@ -31,9 +33,15 @@ TOUCHED = (
 
 
 def patch() -> str:
-    """The blocks of the page, in their order."""
+    """The blocks of the page, in their order; its migration has the next number, whatever it is."""
     page = PAGE.read_text(encoding="utf-8")
-    return "".join(re.findall(r"^```diff\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    blocks = "".join(re.findall(r"^```diff\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    return re.sub(r"\b[0-9]{4}(?=_vm_size\.sql)", f"{SCHEMA_VERSION + 1:04}", blocks)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def run(words: list[str], at: Path, *, content: str | None = None) -> None:
@@ -64,7 +72,10 @@ def test_the_patch_adds_an_attribute_of_a_vm_in_few_files(
         else:
             shutil.copy(ROOT / name, copy / name)
     run(["git", "apply", "-C1", "-"], copy, content=patch())
+    before = contents(copy / "tests/fixtures")
     run([sys.executable, "-m", "link_recording"], copy)
+    after = contents(copy / "tests/fixtures")
+    recorded = [name for name in {*before, *after} if before.get(name) != after.get(name)]
     # Tests of pages say which pages need a row: those are for the one who adds it.
     quiet = ["-q", "-p", "no:cacheprovider", "-k", "not page"]
     run([sys.executable, "-m", "pytest", *quiet, *TOUCHED], copy)
@@ -73,8 +84,20 @@ def test_the_patch_adds_an_attribute_of_a_vm_in_few_files(
     source = [name for name in files if name.startswith("src/")]
     with capsys.disabled():
         rest = len(files) - len(source)
-        print(f"\nA VM attribute: {len(source)} source files, {rest} of tests.")  # noqa: T201
+        counts = f"{len(source)} of the source, {rest} of tests, and {len(recorded)} that the last"
+        print(f"\nA VM attribute, in files: {counts} command records.")  # noqa: T201
     assert 1 < len(source) <= SOURCE_FILES_MAX
+    assert counts in " ".join(PAGE.read_text("utf-8").split())
+
+
+def test_the_heading_of_a_hunk_is_a_line_of_its_file() -> None:
+    headings = []
+    for block in re.split(r"^diff --git ", patch(), flags=re.MULTILINE)[1:]:
+        path = block.split()[0].removeprefix("a/")
+        headings += [(path, said) for said in re.findall(r"^@@ .* @@ (.+)$", block, re.MULTILINE)]
+    assert len(headings) > 10
+    stale = [one for one in headings if one[1] not in (ROOT / one[0]).read_text("utf-8")]
+    assert stale == []
 
 
 def test_every_file_that_the_page_names_is_there() -> None:

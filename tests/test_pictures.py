@@ -124,3 +124,14 @@ def test_no_words_of_a_picture_leave_it() -> None:
             assert left >= 0, (file.name, one.text)
             assert left + length <= width, (file.name, one.text)
             assert size <= float(one.attrib["y"]) <= height, (file.name, one.text)
+
+
+def test_the_boxes_that_are_drawn_with_letters_are_in_line() -> None:
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        fenced = re.findall(r"^```\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        for block in fenced:
+            edges = [line for line in block.splitlines() if re.fullmatch(r" *\+[-+ ]*-\+ *", line)]
+            inside = [line for line in block.splitlines() if re.fullmatch(r" *\|.*\|", line)]
+            if len(edges) > 1 and len({len(line) for line in edges}) == 1:
+                wrong = [line for line in inside if len(line) != len(edges[0])]
+                assert wrong == [], f"{page.name}: {wrong}"

@@ -254,6 +254,14 @@ def test_variables_that_are_read_elsewhere_are_left_alone(tmp_path: Path) -> Non
         (f'operator_name = "{"a" * 65}"', "1 to 64"),
         ('operator_name = "Policy"', "none of clock, inventory, policy, ticker"),
         ("operator_name = 5", "printable characters"),
+        ('operator_url = "http://ctl.example:8255"', "https://NAME:PORT"),
+        ('operator_url = "https://ann@ctl.example"', "https://NAME:PORT"),
+        ('operator_tls = "on"', '"off" or "own"'),
+        ("operator_tls = true", '"off" or "own"'),
+        ("operator_certificate = 5", "the path of a file"),
+        ('operator_key = ""', "the path of a file"),
+        ('oidc = "https://login.example.com"', "Write each as [[oidc]]"),
+        ("oidc = [1]", "Write each as [[oidc]]"),
     ],
 )
 def test_a_value_that_is_not_accepted_names_line_key_and_what_is(
@@ -346,7 +354,7 @@ def test_every_setting_is_in_the_table_of_the_settings_page() -> None:
     for key, default in documented:
         if key == "socket":
             assert defaults.operator_socket == Path("/") / default.strip()
-        elif key not in ("data", "inventory"):
+        elif key not in ("data", "inventory", "operator_certificate", "operator_key"):
             assert default.strip().strip('"') == words(getattr(defaults, key)), key
 
 

@@ -186,6 +186,8 @@ def _word(word: str) -> str:
 
 def _reworded(text: str, old: str, new: str) -> str:
     """The text with the new word for the old one. A new word that holds the old one stays."""
+    if old not in text:
+        return text
     return re.sub(f"{_word(new)}|{_word(old)}", lambda _: new, text)
 
 
@@ -221,6 +223,8 @@ def _move(work: Work, moves: Mapping[str, str]) -> None:
             work.moved[path] = there
         work.done.append(f"{old} -> {new}")
     modules = {dotted(old): dotted(new) for old, new in now.items() if old.endswith(".py")}
+    if not now:
+        return
     in_prose, dots = _replacing(_prose_names(now)), _replacing(modules)
     for path, text in work.files.items():
         text = _in_prose(path, dots(text), in_prose)  # noqa: PLW2901 - one step after the other

@@ -18,7 +18,7 @@ from pathlib import Path
 
 PACKED = "site/"
 UNFINISHED = ".unpacking-"
-UNFINISHED_KEPT_S = 3_600  # long enough for anybody who is still at it
+UNFINISHED_KEPT_S = 3_600  # long enough for a process that still unpacks
 
 
 class CannotUnpack(Exception):  # noqa: N818 - says what is the case
@@ -55,8 +55,8 @@ def _caches() -> Iterator[Path]:
 
 
 def _own(cache: Path) -> None:
-    """Have the folder. Raises OSError unless it is the user's own and nobody else can write there:
-    whoever could, would decide what runs.
+    """Have the folder. Raises OSError unless it is the user's own and no other user can write
+    there: one who could, would decide what runs.
     """
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = cache.lstat()
@@ -75,14 +75,14 @@ def _unpack(archive: Path, whole: Path) -> None:
         try:
             parts.rename(whole)
         except OSError:
-            if not whole.is_dir():  # else somebody else was faster, with the same content
+            if not whole.is_dir():  # else another process was faster, with the same content
                 raise
     finally:
         shutil.rmtree(parts, ignore_errors=True)
 
 
 def _clear_unfinished(cache: Path) -> None:
-    """Remove what somebody began and was killed over."""
+    """Remove what a process began that was killed over it."""
     for left in cache.glob(f"{UNFINISHED}*"):
         with suppress(FileNotFoundError):
             if time.time() - left.stat().st_mtime > UNFINISHED_KEPT_S:

@@ -24,7 +24,7 @@ class Broken(AssertionError):  # noqa: N818 - says what is the case
 class Record:
     """What the journal says of one sighting, as far as it has been read."""
 
-    care: str
+    tracked: str
     rule: Rule | None
     rule_name: str
     key: str
@@ -91,7 +91,7 @@ class Judge:
         if fact.kind is FactKind.APPEARED:
             self._appeared(fact)
             return
-        record = self._records.get(fact.care)
+        record = self._records.get(fact.tracked)
         if record is None:
             return
         _hold(not record.closed, record, f"{fact.kind.value} after it was closed")
@@ -110,11 +110,11 @@ class Judge:
             _note(record, fact)
 
     def _appeared(self, fact: Fact) -> None:
-        _hold(fact.care not in self._records, None, f"{fact.care} appeared twice")
+        _hold(fact.tracked not in self._records, None, f"{fact.tracked} appeared twice")
         event: dict[str, Any] = fact.detail["event"]
         started = event["event_status"] == "Started"
-        self._records[fact.care] = Record(
-            care=fact.care,
+        self._records[fact.tracked] = Record(
+            tracked=fact.tracked,
             rule=self._rules.get(fact.detail["rule"]),
             rule_name=fact.detail["rule"],
             key=event["event_id"].upper(),
@@ -135,8 +135,8 @@ class Judge:
         heir = self._records[fact.detail["to"]]
         _hold(bool(record.gone), record, "handed over while it stands")
         _hold(heir.rule is record.rule and heir.unfinished, record, "handed over to nobody")
-        record.handed_to = heir.care
-        heir.handed_by.append(record.care)
+        record.handed_to = heir.tracked
+        heir.handed_by.append(record.tracked)
         heir.inherits_ended |= record.gone == "ended" or record.inherits_ended
         if fact.detail["prepared"]:
             _hold(record.prepared(), record, "handed over as prepared, which it is not")
@@ -170,7 +170,7 @@ class Judge:
 
     def _not_begun(self, record: Record, fact: Fact) -> None:
         part, name, attempt = Part(fact.detail["part"]), fact.detail["step"], fact.detail["attempt"]
-        ran = (record.care, part, name, attempt) in self._ran
+        ran = (record.tracked, part, name, attempt) in self._ran
         _hold(not ran, record, f"{name} was run, and is said not to have been")
         _hold(record.intended.get((part, name)) == attempt, record, f"{name} was not intended")
         if attempt == 1:
@@ -180,7 +180,7 @@ class Judge:
 
     def _as_it_was(self, record: Record, part: Part, name: str, attempt: int) -> None:
         outcome = record.counts[part, name]
-        run = self._world.find(record.care, part, name, attempt)
+        run = self._world.find(record.tracked, part, name, attempt)
         same = outcome == Outcome.FAILED.value if run is None else outcome == run.outcome.value
         _hold(same, record, f"{name} did not end as {outcome}")
 
@@ -205,7 +205,7 @@ class Judge:
         _hold(may[part], record, f"{name} of {part.value} is not for now")
         if part in BACK:
             others = [r for r in self._same_rule(record) if r.unfinished]
-            _hold(not others, record, f"{name} brings back under {[r.care for r in others]}")
+            _hold(not others, record, f"{name} brings back under {[r.tracked for r in others]}")
         if part is Part.PREPARE:
             _hold(not record.prepared_elsewhere, record, f"{name} although prepared already")
         self._in_order(record, part, name)
@@ -241,8 +241,8 @@ class Judge:
     # What was really done.
 
     def _execution(self, run: Execution) -> None:
-        place = (run.care, run.part, run.step, run.attempt)
-        record = self._records[run.care]
+        place = (run.tracked, run.part, run.step, run.attempt)
+        record = self._records[run.tracked]
         _hold(place not in self._ran, record, f"{run.step} was run twice")
         self._ran.add(place)
         intended = record.intended.get((run.part, run.step))
@@ -256,7 +256,7 @@ class Judge:
 
     def _approval(self, key: str) -> None:
         open_ones = [r for r in self._records.values() if r.key == key and not r.gone]
-        _hold(len(open_ones) == 1, None, f"{key} approved, which is in nobody's care")
+        _hold(len(open_ones) == 1, None, f"{key} approved, which is in nobody's tracked event")
         record = open_ones[0]
         rule = record.rule
         _hold(rule is not None and not rule.ignore, record, "approved without a rule")
@@ -270,7 +270,7 @@ class Judge:
         standing = {r.key: r for r in self._records.values() if not r.gone}
         shown = happening.shown
         if set(standing) != set(shown):  # long words, and there is a look at every turn
-            raise Broken(f"{sorted(shown)} shown, cares: {standing}")
+            raise Broken(f"{sorted(shown)} shown, tracked events: {standing}")
         for key, status in shown.items():
             started = standing[key].started
             _hold(started or status == "Scheduled", standing[key], "Started was not noticed")
@@ -281,9 +281,9 @@ class Judge:
             for other in runs[number + 1 :]:
                 if one.ended_s is not None and other.began_s >= one.ended_s:
                     continue
-                record, beside = self._records[one.care], self._records[other.care]
-                both = f"{one.step} of {one.care} beside {other.step} of {other.care}"
-                _hold(one.care != other.care, record, both)
+                record, beside = self._records[one.tracked], self._records[other.tracked]
+                both = f"{one.step} of {one.tracked} beside {other.step} of {other.tracked}"
+                _hold(one.tracked != other.tracked, record, both)
                 exclusive = Part.STARTED not in (one.part, other.part)
                 same = exclusive and record.rule_name == beside.rule_name
                 _hold(not same, record, both)
@@ -310,7 +310,7 @@ def _find(record: Record, part: Part, name: str) -> Step:
 
 def _hold(true: object, record: Record | None, what: str) -> None:
     if not true:
-        raise Broken(what if record is None else f"{record.care}: {what} ({record})")
+        raise Broken(what if record is None else f"{record.tracked}: {what} ({record})")
 
 
 def _complete(record: Record) -> None:

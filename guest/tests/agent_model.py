@@ -53,51 +53,51 @@ class ModelAgent:
         self.world = world
         self._mind = mind
         self._configuration = configuration
-        self.cares: dict[str, TrackedEvent] = {}
+        self.tracked_events: dict[str, TrackedEvent] = {}
         for fact in world.kept:
-            mind.fold(self.cares, fact)
+            mind.fold(self.tracked_events, fact)
         self._timings: dict[str, Timing] = {}
         self._running: list[tuple[Run, str, Execution]] = []
 
-    def keep(self, kind: FactKind, care: str = "", **detail: object) -> None:
-        fact = Fact(kind, self.world.date(), care, detail)
+    def keep(self, kind: FactKind, tracked: str = "", **detail: object) -> None:
+        fact = Fact(kind, self.world.date(), tracked, detail)
         self.world.keep(fact)
-        self._mind.fold(self.cares, fact)
+        self._mind.fold(self.tracked_events, fact)
 
     def begin(self) -> None:
         """Find out what became of the steps that an agent before this one has left open."""
         self.keep(FactKind.BEGIN, boot_id=self.world.boot_id)
-        for care in list(self.cares.values()):
-            for run in [run for run in care.runs.values() if run.open]:
-                self._look(care, run)
+        for tracked in list(self.tracked_events.values()):
+            for run in [run for run in tracked.runs.values() if run.open]:
+                self._look(tracked, run)
         boot_id, at = self.world.boot_id, self.world.date()
-        for fact in booted(list(self.cares.values()), boot_id=boot_id, at=at):
-            self.keep(fact.kind, fact.care, **fact.detail)
+        for fact in booted(list(self.tracked_events.values()), boot_id=boot_id, at=at):
+            self.keep(fact.kind, fact.tracked, **fact.detail)
 
-    def _look(self, care: TrackedEvent, run: Run) -> None:
-        found = self.world.find(care.care_id, run.part, run.step, run.attempt)
+    def _look(self, tracked: TrackedEvent, run: Run) -> None:
+        found = self.world.find(tracked.tracked_id, run.part, run.step, run.attempt)
         if found is not None and found.ended_s is None:
             if run.stage is Stage.INTENDED:
-                self._begun(care.care_id, run.part, run.step, run.attempt)
-            self._running.append((care.runs[run.part, run.step], care.care_id, found))
+                self._begun(tracked.tracked_id, run.part, run.step, run.attempt)
+            self._running.append((tracked.runs[run.part, run.step], tracked.tracked_id, found))
             return
         if found is None and run.stage is Stage.INTENDED and self.world.chance(0.5):
             # There was room for its file, which says that nobody began it.
             place = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
-            self.keep(FactKind.NOT_BEGUN, care.care_id, **place)
+            self.keep(FactKind.NOT_BEGUN, tracked.tracked_id, **place)
             return
         known = found is not None and found.recorded
         outcome = found.outcome if found is not None and known else Outcome.UNKNOWN
-        self._ended(care.care_id, run.part, run.step, run.attempt, outcome)
+        self._ended(tracked.tracked_id, run.part, run.step, run.attempt, outcome)
 
-    def _begun(self, care: str, part: Part, step: str, attempt: int) -> None:
+    def _begun(self, tracked: str, part: Part, step: str, attempt: int) -> None:
         place = {"part": part.value, "step": step, "attempt": attempt}
         process = {"pid": 1, "start_ticks": 1, "boot_id": self.world.boot_id}
-        self.keep(FactKind.BEGUN, care, **place, **process)
+        self.keep(FactKind.BEGUN, tracked, **place, **process)
 
-    def _ended(self, care: str, part: Part, step: str, attempt: int, outcome: Outcome) -> None:
+    def _ended(self, tracked: str, part: Part, step: str, attempt: int, outcome: Outcome) -> None:
         place = {"part": part.value, "step": step, "attempt": attempt}
-        self.keep(FactKind.ENDED, care, **place, outcome=outcome.value)
+        self.keep(FactKind.ENDED, tracked, **place, outcome=outcome.value)
 
     def turn(self, *, look: bool) -> None:
         """See to the processes, look at the document, and do what is to be done."""
@@ -114,19 +114,19 @@ class ModelAgent:
         raise Unsettled(repr(deeds))
 
     def _see_to(self, item: tuple[Run, str, Execution]) -> None:
-        run, care_id, process = item
+        run, tracked_id, process = item
         if process.ended_s is None:
             if self.world.now_s < process.began_s + process.limit_s:
                 return
             self.world.stop(process)
-        self._ended(care_id, run.part, run.step, run.attempt, process.outcome)
+        self._ended(tracked_id, run.part, run.step, run.attempt, process.outcome)
         self._running.remove(item)
 
     def _observe(self) -> None:
         document = self.world.document()
         facts = self._mind.observe(
             document,
-            self.cares,
+            self.tracked_events,
             vm=VM,
             rules=self._configuration.rules,
             boot_id=self.world.boot_id,
@@ -134,25 +134,25 @@ class ModelAgent:
         )
         for fact in facts:
             self.world.keep(fact)
-            self._mind.fold(self.cares, fact)
-        for care in self.cares.values():
-            event = document.event(care.key)
+            self._mind.fold(self.tracked_events, fact)
+        for tracked in self.tracked_events.values():
+            event = document.event(tracked.key)
             left_s = None if event is None else document.seconds_left(event)
-            if care.gone is None and left_s is not None:
-                timing = self._timings.get(care.care_id, Timing())
+            if tracked.gone is None and left_s is not None:
+                timing = self._timings.get(tracked.tracked_id, Timing())
                 at_s = document.received_s + left_s
-                self._timings[care.care_id] = replace(timing, not_before_s=at_s)
+                self._timings[tracked.tracked_id] = replace(timing, not_before_s=at_s)
         shown = {event.key: event.status for event in document.events if event.names(VM)}
         self.world.happen("looked", shown=shown)
 
     def _decide(self) -> Decision:
-        for care in self.cares.values():
-            rule = self._configuration.rule(care.rule)
-            timing = self._timings.get(care.care_id, Timing())
-            if timing.prepared_s is None and rule is not None and prepared(care, rule):
-                self._timings[care.care_id] = replace(timing, prepared_s=self.world.now_s)
+        for tracked in self.tracked_events.values():
+            rule = self._configuration.rule(tracked.rule)
+            timing = self._timings.get(tracked.tracked_id, Timing())
+            if timing.prepared_s is None and rule is not None and prepared(tracked, rule):
+                self._timings[tracked.tracked_id] = replace(timing, prepared_s=self.world.now_s)
         return self._mind.decide(
-            self.cares, self._configuration, self._timings, vm=VM, now_s=self.world.now_s
+            self.tracked_events, self._configuration, self._timings, vm=VM, now_s=self.world.now_s
         )
 
     def do(self, deed: Deed) -> None:
@@ -160,47 +160,47 @@ class ModelAgent:
         if isinstance(deed, RunStep):
             self.run(deed)
         elif isinstance(deed, SayGoAhead):
-            self.say_go_ahead(deed.care)
+            self.say_go_ahead(deed.tracked)
         elif isinstance(deed, CountAs):
             place = {"part": deed.part.value, "step": deed.step, "attempt": deed.attempt}
-            self.keep(FactKind.RULED, deed.care, **place, counts_as=deed.outcome.value)
+            self.keep(FactKind.RULED, deed.tracked, **place, counts_as=deed.outcome.value)
         elif isinstance(deed, LeaveOut):
             place = {"part": deed.part.value, "step": deed.step}
-            self.keep(FactKind.LEFT_OUT, deed.care, **place, why=deed.why)
+            self.keep(FactKind.LEFT_OUT, deed.tracked, **place, why=deed.why)
         elif isinstance(deed, Share):
-            self.keep(FactKind.SHARED, deed.care, by=deed.by)
+            self.keep(FactKind.SHARED, deed.tracked, by=deed.by)
         elif isinstance(deed, HandOver):
-            self.keep(FactKind.HANDED_OVER, deed.care, to=deed.to, prepared=deed.prepared)
+            self.keep(FactKind.HANDED_OVER, deed.tracked, to=deed.to, prepared=deed.prepared)
         elif isinstance(deed, Withhold):
-            self.keep(FactKind.WITHHELD, deed.care, why=deed.why)
+            self.keep(FactKind.WITHHELD, deed.tracked, why=deed.why)
         else:
             assert isinstance(deed, Close)
-            self.keep(FactKind.CLOSED, deed.care)
+            self.keep(FactKind.CLOSED, deed.tracked)
 
     def run(self, deed: RunStep) -> None:
         step, world = deed.step.name, self.world
         place = {"part": deed.part.value, "step": step, "attempt": deed.attempt}
-        self.keep(FactKind.INTENDED, deed.care, **place)
+        self.keep(FactKind.INTENDED, deed.tracked, **place)
         if world.chance(0.03):  # the program is not there any more
-            self._ended(deed.care, deed.part, step, deed.attempt, Outcome.FAILED)
+            self._ended(deed.tracked, deed.part, step, deed.attempt, Outcome.FAILED)
             return
-        process = world.begin(deed.care, deed.part, step, deed.attempt, deed.limit_s)
+        process = world.begin(deed.tracked, deed.part, step, deed.attempt, deed.limit_s)
         world.crash_point()
-        self._begun(deed.care, deed.part, step, deed.attempt)
-        run = self.cares[deed.care].run(deed.part, step)
+        self._begun(deed.tracked, deed.part, step, deed.attempt)
+        run = self.tracked_events[deed.tracked].run(deed.part, step)
         if run is not None:
-            self._running.append((run, deed.care, process))
+            self._running.append((run, deed.tracked, process))
 
-    def say_go_ahead(self, care_id: str) -> None:
+    def say_go_ahead(self, tracked_id: str) -> None:
         """The fact first: what may have been approved must not count as canceled later."""
-        self.keep(FactKind.APPROVING, care_id)
-        self.world.approve(self.cares[care_id].key)
-        self.note_approval(care_id)
-        self.keep(FactKind.APPROVED, care_id)
+        self.keep(FactKind.APPROVING, tracked_id)
+        self.world.approve(self.tracked_events[tracked_id].key)
+        self.note_approval(tracked_id)
+        self.keep(FactKind.APPROVED, tracked_id)
 
-    def note_approval(self, care_id: str) -> None:
-        timing = self._timings.get(care_id, Timing())
-        self._timings[care_id] = replace(
+    def note_approval(self, tracked_id: str) -> None:
+        timing = self._timings.get(tracked_id, Timing())
+        self._timings[tracked_id] = replace(
             timing, approvals=timing.approvals + 1, approved_s=self.world.now_s
         )
         self.world.crash_point()
@@ -216,7 +216,7 @@ def live(world: World, mind: Mind | None = None, life: type[ModelAgent] = ModelA
             agent.begin()
             agent.turn(look=True)
             while world.now_s < END_S:
-                if world.calm and all(care.closed for care in agent.cares.values()):
+                if world.calm and all(tracked.closed for tracked in agent.tracked_events.values()):
                     return
                 boot = world.boots
                 world.turn(None if world.now_s < BUSY_S else 10.0)

@@ -32,7 +32,7 @@ class Crash(Exception):  # noqa: N818 - says what is the case
 class Execution:
     """One process that really was started."""
 
-    care: str
+    tracked: str
     part: Part
     step: str
     attempt: int
@@ -140,11 +140,11 @@ class World:
         self.happen("kept", fact=fact)
         self.crash_point()
 
-    def begin(self, care: str, part: Part, step: str, attempt: int, limit_s: float) -> Execution:
+    def begin(self, tracked: str, part: Part, step: str, attempt: int, limit_s: float) -> Execution:
         takes_s = self._draw.choice((0.0, 1.0, 5.0, 20.0, 60.0))
         outcome = Outcome.FAILED if self.chance(0.15) else Outcome.DONE
         ends_s = self.now_s + takes_s
-        run = Execution(care, part, step, attempt, self.now_s, limit_s, ends_s, outcome)
+        run = Execution(tracked, part, step, attempt, self.now_s, limit_s, ends_s, outcome)
         self.executions.append(run)
         self.happen("run", execution=run)
         return run
@@ -152,10 +152,10 @@ class World:
     def stop(self, run: Execution) -> None:
         run.ended_s, run.outcome, run.recorded = self.now_s, Outcome.TIMED_OUT, True
 
-    def find(self, care: str, part: Part, step: str, attempt: int) -> Execution | None:
-        wanted = (care, part, step, attempt)
+    def find(self, tracked: str, part: Part, step: str, attempt: int) -> Execution | None:
+        wanted = (tracked, part, step, attempt)
         for run in self.executions:
-            if (run.care, run.part, run.step, run.attempt) == wanted:
+            if (run.tracked, run.part, run.step, run.attempt) == wanted:
                 return run
         return None
 

@@ -54,7 +54,7 @@ gone after it has happened, and `[[rule.canceled]]` when it is gone without havi
     yield from _keys(RULE)
     yield """
 `approve` says who goes ahead: with `"after-prepare"` this VM, when every prepare step is done; with
-`"leader"` the same, but the VM that the event names first, the others only in its stead; with
+`"first-named"` the same, but the VM that the event names first, the others only in its stead; with
 `"at-once"` this VM, before anything is prepared; with `"never"` no VM, and the event starts at its
 time. The journal knows rules by their names: a rule that is renamed while an event stands leaves it
 alone.

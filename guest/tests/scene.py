@@ -76,7 +76,7 @@ class Scene:
         self.vm = vm
         self.now_s = 0.0
         self.boot_id = "boot-1"
-        self.cares: dict[str, TrackedEvent] = {}
+        self.tracked_events: dict[str, TrackedEvent] = {}
         self.facts: list[Fact] = []
         self.running: dict[str, RunStep] = {}
         self.limits: dict[str, float] = {}
@@ -93,7 +93,7 @@ class Scene:
         )
         seen = observe(
             document,
-            self.cares,
+            self.tracked_events,
             vm=self.vm,
             rules=self.configuration.rules,
             boot_id=self.boot_id,
@@ -101,19 +101,19 @@ class Scene:
         )
         for fact in seen:
             self.keep(fact)
-        for care in self.cares.values():
-            shown = document.event(care.key)
+        for tracked in self.tracked_events.values():
+            shown = document.event(tracked.key)
             left_s = None if shown is None else document.seconds_left(shown)
-            if care.gone is None and left_s is not None:
-                self._time(care.care_id, not_before_s=self.now_s + left_s)
+            if tracked.gone is None and left_s is not None:
+                self._time(tracked.tracked_id, not_before_s=self.now_s + left_s)
         return self.settle()
 
     def end(self, name: str, outcome: Outcome = Outcome.DONE, at_s: float | None = None) -> Scene:
-        """A step that runs comes to its end. `name` is the step, or `care step`."""
+        """A step that runs comes to its end. `name` is the step, or `tracked event step`."""
         self.now_s = self.now_s if at_s is None else at_s
         run = next(key for key in self.running if key == name or key.endswith(f" {name}"))
         deed = self.running.pop(run)
-        self._fact(FactKind.ENDED, deed.care, **_place(deed), outcome=outcome.value)
+        self._fact(FactKind.ENDED, deed.tracked, **_place(deed), outcome=outcome.value)
         return self.settle()
 
     def restart(self, *rules: Rule, reboots: bool = False) -> Scene:
@@ -122,11 +122,11 @@ class Scene:
         self.boot_id = "boot-2" if reboots else self.boot_id
         self._timings.clear()
         kept = [from_json(json.loads(json.dumps(fact.to_json()))) for fact in self.facts]
-        self.cares = fold_all(kept)
+        self.tracked_events = fold_all(kept)
         for deed in self.running.values():
-            self._fact(FactKind.ENDED, deed.care, **_place(deed), outcome="unknown")
+            self._fact(FactKind.ENDED, deed.tracked, **_place(deed), outcome="unknown")
         self.running.clear()
-        for fact in booted(self.cares.values(), boot_id=self.boot_id, at=at(self.now_s)):
+        for fact in booted(self.tracked_events.values(), boot_id=self.boot_id, at=at(self.now_s)):
             self.keep(fact)
         return self
 
@@ -136,9 +136,9 @@ class Scene:
 
     def keep(self, fact: Fact) -> None:
         self.facts.append(fact)
-        fold(self.cares, fact)
+        fold(self.tracked_events, fact)
         told = [str(fact.detail[key]) for key in _TOLD if key in fact.detail]
-        self.lines.append(" ".join((fact.care, fact.kind.value, *told)))
+        self.lines.append(" ".join((fact.tracked, fact.kind.value, *told)))
 
     def settle(self) -> Scene:
         """Decide and do until nothing is left."""
@@ -151,49 +151,51 @@ class Scene:
         raise AssertionError(f"never settles: {deeds}")
 
     def _decide(self) -> list[Deed]:
-        for care in self.cares.values():
-            meant = self.configuration.rule(care.rule)
-            known = self._timings.get(care.care_id, Timing()).prepared_s is not None
-            if not known and meant is not None and prepared(care, meant):
-                self._time(care.care_id, prepared_s=self.now_s)
+        for tracked in self.tracked_events.values():
+            meant = self.configuration.rule(tracked.rule)
+            known = self._timings.get(tracked.tracked_id, Timing()).prepared_s is not None
+            if not known and meant is not None and prepared(tracked, meant):
+                self._time(tracked.tracked_id, prepared_s=self.now_s)
         decision = decide(
-            self.cares, self.configuration, self._timings, vm=self.vm, now_s=self.now_s
+            self.tracked_events, self.configuration, self._timings, vm=self.vm, now_s=self.now_s
         )
         self.look_again_s = decision.look_again_s
         return decision.deeds
 
-    def _time(self, care: str, **changes: Any) -> None:
-        self._timings[care] = replace(self._timings.get(care, Timing()), **changes)
+    def _time(self, tracked: str, **changes: Any) -> None:
+        self._timings[tracked] = replace(self._timings.get(tracked, Timing()), **changes)
 
-    def _fact(self, kind: FactKind, care: str, **detail: Any) -> None:
-        self.keep(Fact(kind, at(self.now_s), care, detail))
+    def _fact(self, kind: FactKind, tracked: str, **detail: Any) -> None:
+        self.keep(Fact(kind, at(self.now_s), tracked, detail))
 
     def _do(self, deed: Deed) -> None:
         if isinstance(deed, RunStep):
-            self._fact(FactKind.INTENDED, deed.care, **_place(deed))
-            assert deed.care not in {run.care for run in self.running.values()}, "two at a time"
-            self.running[f"{deed.care} {deed.step.name}"] = deed
+            self._fact(FactKind.INTENDED, deed.tracked, **_place(deed))
+            assert deed.tracked not in {run.tracked for run in self.running.values()}, (
+                "two at a time"
+            )
+            self.running[f"{deed.tracked} {deed.step.name}"] = deed
             self.limits[deed.step.name] = deed.limit_s
         elif isinstance(deed, SayGoAhead):
-            before = self._timings.get(deed.care, Timing()).approvals
-            self._time(deed.care, approvals=before + 1, approved_s=self.now_s)
-            self.approved.append(deed.care)
-            self._fact(FactKind.APPROVED, deed.care)
+            before = self._timings.get(deed.tracked, Timing()).approvals
+            self._time(deed.tracked, approvals=before + 1, approved_s=self.now_s)
+            self.approved.append(deed.tracked)
+            self._fact(FactKind.APPROVED, deed.tracked)
         elif isinstance(deed, CountAs):
             place = {"part": deed.part.value, "step": deed.step, "attempt": deed.attempt}
-            self._fact(FactKind.RULED, deed.care, **place, counts_as=deed.outcome.value)
+            self._fact(FactKind.RULED, deed.tracked, **place, counts_as=deed.outcome.value)
         elif isinstance(deed, LeaveOut):
             place = {"part": deed.part.value, "step": deed.step}
-            self._fact(FactKind.LEFT_OUT, deed.care, **place, why=deed.why)
+            self._fact(FactKind.LEFT_OUT, deed.tracked, **place, why=deed.why)
         elif isinstance(deed, Share):
-            self._fact(FactKind.SHARED, deed.care, by=deed.by)
+            self._fact(FactKind.SHARED, deed.tracked, by=deed.by)
         elif isinstance(deed, HandOver):
-            self._fact(FactKind.HANDED_OVER, deed.care, to=deed.to, prepared=deed.prepared)
+            self._fact(FactKind.HANDED_OVER, deed.tracked, to=deed.to, prepared=deed.prepared)
         elif isinstance(deed, Withhold):
-            self._fact(FactKind.WITHHELD, deed.care, why=deed.why)
+            self._fact(FactKind.WITHHELD, deed.tracked, why=deed.why)
         else:
             assert isinstance(deed, Close)
-            self._fact(FactKind.CLOSED, deed.care)
+            self._fact(FactKind.CLOSED, deed.tracked)
 
 
 _TOLD = ("how", "part", "step", "outcome", "counts_as", "why", "by", "to")

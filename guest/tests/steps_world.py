@@ -35,7 +35,7 @@ HOSTILE = 'x\r\nBcc: evil@example.org\r\n\r\n.\r\n\nPRIORITY=0\n;\u2028\x00 $(re
 
 def told(options: dict[str, Any], **more: Any) -> bytes:
     """The JSON object on a step's standard input."""
-    whole = {"event": EVENT, "step": options, "vm": "web_0", "part": "prepare", "leader": True}
+    whole = {"event": EVENT, "step": options, "vm": "web_0", "part": "prepare", "first_named": True}
     return json.dumps({**whole, "seconds_left": 20.0, **more}).encode()
 
 

@@ -251,7 +251,7 @@ def test_check_says_of_every_event_what_would_be_done(tmp_path: Path) -> None:
     assert drain["limit_seconds"] == 120.0
     assert drain["run"] == ["/bin/true", "--wait"]
     assert drain["environment"]["FOREWARN_EVENT_SECONDS_LEFT"] == "900.0"
-    assert drain["environment"]["FOREWARN_EVENT_LEADER"] == "yes"
+    assert drain["environment"]["FOREWARN_EVENT_FIRST_NAMED"] == "yes"
     assert found["A1"]["approval"] == "when every prepare step is done"
     assert "leaves it alone" in found["B2"]["approval"]
     assert "does not name this VM" in found["C3"]["approval"]
@@ -347,11 +347,13 @@ def test_status_without_an_agent_says_how_to_start_one(tmp_path: Path) -> None:
 def test_journal_prints_the_facts_while_an_agent_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Journal(path) as journal:
-        journal.append([{"fact": "gone", "at": "2026-03-03T10:00:00+00:00", "care": "A1#1"}])
+        journal.append(
+            [{"fact": "gone", "at": "2026-03-03T10:00:00+00:00", "tracked_event": "A1#1"}]
+        )
         shown = guest("journal", "--file", str(path))
         as_json = guest("journal", "--file", str(path), "--json")
     assert shown.stdout == "2026-03-03T10:00:00+00:00 A1#1 gone\n"
-    assert json.loads(as_json.stdout)["care"] == "A1#1"
+    assert json.loads(as_json.stdout)["tracked_event"] == "A1#1"
 
 
 def test_a_journal_that_cannot_be_looked_at_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -372,7 +374,9 @@ def test_a_damaged_journal_is_2_with_what_to_do(tmp_path: Path) -> None:
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with Journal(path) as journal:
-        journal.append([{"fact": "gone", "at": "x", "care": "y" * 100} for _ in range(5000)])
+        journal.append(
+            [{"fact": "gone", "at": "x", "tracked_event": "y" * 100} for _ in range(5000)]
+        )
     command = [sys.executable, "-m", "forewarn_guest", "journal", "--file", str(path)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn_guest.cli_run import Watched
+from forewarn_guest.cli_run import AgentEndpoint
 from forewarn_guest.client import Client
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.document import Document
@@ -75,7 +75,7 @@ def test_an_error_that_nobody_foresaw_ends_the_agent_and_is_kept(tmp_path: Path)
     outside = StatusWriter(configuration, tmp_path / "a.toml", log=log, notifier=Notifier())
     stop = Stop()
     with Broken("http://127.0.0.1:1") as client:
-        watched = Watched(client, outside)
+        watched = AgentEndpoint(client, outside)
         with pytest.raises(ZeroDivisionError):
             list(watched.documents(stop))
     assert stop.is_set()
@@ -105,7 +105,7 @@ def test_a_fact_of_no_agent_that_is_known_is_refused_with_2(
         journal.append([fact])
     with agent.running():
         assert agent.ended() == 2
-    assert "Fact 1 of the journal" in agent.log()
+    assert "fact 1 of the journal" in agent.log()
 
 
 def test_a_second_agent_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ types = "Freeze"
 source = "Platform"
 min_duration = "10s"
 resources = ["web_*", "db_?"]
-approve = "leader"
+approve = "first-named"
 take_over = "1m30s"
 margin = "20s"
 
@@ -125,7 +125,7 @@ def test_every_key_is_read() -> None:
     assert configuration.log_format == "json"
     assert (short.name, short.event_types, short.source) == ("short", ("Freeze",), "Platform")
     assert (short.min_duration_s, short.resources) == (10, ("web_*", "db_?"))
-    assert (short.approve, short.take_over_s, short.margin_s) == (Approve.LEADER, 90.0, 20.0)
+    assert (short.approve, short.take_over_s, short.margin_s) == (Approve.FIRST_NAMED, 90.0, 20.0)
     (drain,) = short.prepare
     assert drain.argv == ("/opt/drain", "--wait", "")
     assert (drain.limit_s, drain.on_unknown, drain.optional) == (120.0, OnUnknown.REPEAT, True)
@@ -223,10 +223,11 @@ STEP_HAS = "[[rule]]\n[[rule.prepare]]\n{}\n"
         (RULE_HAS.format('min_duration = "0s"'), 2, "whole seconds"),
         (RULE_HAS.format("ignore = 1"), 2, "true or false"),
         (RULE_HAS.format('approve = "always"'), 2, '"never"'),
+        (RULE_HAS.format('approve = "leader"'), 2, '"leader" any longer: write "first-named"'),
         (RULE_HAS.format('approve = "at-once"'), 2, 'source = "User"'),
         (RULE_HAS.format('source = "Platform"\napprove = "at-once"'), 3, 'source = "User"'),
-        (RULE_HAS.format('take_over = "10s"'), 2, 'approve = "leader"'),
-        (RULE_HAS.format('approve = "leader"\ntake_over = "0s"'), 3, "from 1s to 1h"),
+        (RULE_HAS.format('take_over = "10s"'), 2, 'approve = "first-named"'),
+        (RULE_HAS.format('approve = "first-named"\ntake_over = "0s"'), 3, "from 1s to 1h"),
         (RULE_HAS.format('margin = "2h"'), 2, "from 0s to 1h"),
         (RULE_HAS.format('ignore = true\napprove = "never"'), 3, "ignore = true"),
         (RULE_HAS.format('ignore = true\n[[rule.prepare]]\nrun = ["x"]'), 3, "ignore = true"),

@@ -87,11 +87,11 @@ def test_the_reason_names_the_step_that_blocks_and_not_an_optional_one() -> None
 # One of several.
 
 NAMES = ("db_0", "web_1", VM)
-LEADER = with_approve(Approve.LEADER, take_over_s=60.0)
+FIRST_NAMED = with_approve(Approve.FIRST_NAMED, take_over_s=60.0)
 
 
-def test_the_leader_is_the_first_name_and_approves_when_it_is_prepared() -> None:
-    scene = Scene(LEADER).show(event(resources=(VM.upper(), "db_0")))
+def test_the_first_named_vm_is_the_first_name_and_approves_when_it_is_prepared() -> None:
+    scene = Scene(FIRST_NAMED).show(event(resources=(VM.upper(), "db_0")))
     assert scene.approved == []
     assert scene.end("drain").approved == ["E1#1"]
 
@@ -101,27 +101,27 @@ def test_the_leader_is_the_first_name_and_approves_when_it_is_prepared() -> None
     [((VM, "b"), 0), (("a", VM), 1), (("a", "b", VM), 2), (("a", "A", "a", VM), 1)],
 )
 def test_each_further_name_takes_over_one_time_later(names: tuple[str, ...], turn: int) -> None:
-    scene = Scene(LEADER).show(event(resources=names)).end("drain", at_s=30.0)
+    scene = Scene(FIRST_NAMED).show(event(resources=names)).end("drain", at_s=30.0)
     if turn:
         assert scene.look_again_s == 30.0 + turn * 60.0
         assert scene.wait(30.0 + turn * 60.0 - 0.1).approved == []
     assert scene.wait(30.0 + turn * 60.0).approved[:1] == ["E1#1"]
 
 
-def test_who_is_not_the_leader_stays_silent_if_the_leader_approves() -> None:
-    scene = Scene(LEADER).show(event(resources=NAMES)).end("drain", at_s=10.0)
+def test_who_is_not_the_first_named_vm_stays_silent_if_the_first_named_vm_approves() -> None:
+    scene = Scene(FIRST_NAMED).show(event(resources=NAMES)).end("drain", at_s=10.0)
     scene.show(started(event(resources=NAMES)), at_s=20.0).wait(600.0)
     assert scene.approved == []
 
 
-def test_a_leader_whose_preparation_failed_does_not_approve_and_says_why() -> None:
-    scene = Scene(LEADER).show(event(resources=(VM, "db_0"))).end("drain", Outcome.FAILED)
+def test_a_first_named_vm_whose_preparation_failed_does_not_approve_and_says_why() -> None:
+    scene = Scene(FIRST_NAMED).show(event(resources=(VM, "db_0"))).end("drain", Outcome.FAILED)
     assert scene.wait(600.0).approved == []
     assert scene.lines[-1] == "E1#1 approval-withheld step drain of prepare: failed"
 
 
 def test_who_takes_over_must_be_prepared_too() -> None:
-    scene = Scene(LEADER).show(event(resources=("db_0", VM), not_before_s=None)).wait(600.0)
+    scene = Scene(FIRST_NAMED).show(event(resources=("db_0", VM), not_before_s=None)).wait(600.0)
     assert scene.approved == []
     scene.end("drain", at_s=600.0)
     assert scene.wait(659.9).approved == []

@@ -100,35 +100,35 @@ def test_the_same_seed_gives_the_same_story() -> None:
 
 # Mistakes that the judge must find.
 
-Cares = Mapping[str, TrackedEvent]
+TrackedEvents = Mapping[str, TrackedEvent]
 Timings = Mapping[str, Timing]
 
 
-def forgets_what_was_intended(cares: dict[str, TrackedEvent], fact: Fact) -> None:
+def forgets_what_was_intended(tracked_events: dict[str, TrackedEvent], fact: Fact) -> None:
     if fact.kind is not FactKind.INTENDED:
-        fold(cares, fact)
+        fold(tracked_events, fact)
 
 
-def forgets_what_was_left_out(cares: dict[str, TrackedEvent], fact: Fact) -> None:
+def forgets_what_was_left_out(tracked_events: dict[str, TrackedEvent], fact: Fact) -> None:
     if fact.kind is not FactKind.LEFT_OUT:
-        fold(cares, fact)
+        fold(tracked_events, fact)
 
 
-def forgets_handing_over(cares: dict[str, TrackedEvent], fact: Fact) -> None:
+def forgets_handing_over(tracked_events: dict[str, TrackedEvent], fact: Fact) -> None:
     """The one that hands over knows it; the heir does not."""
     if fact.kind is FactKind.HANDED_OVER:
-        cares[fact.care].handed_over_to = fact.detail["to"]
+        tracked_events[fact.tracked].handed_over_to = fact.detail["to"]
         return
-    fold(cares, fact)
+    fold(tracked_events, fact)
 
 
 def takes_every_end_that_nobody_saw_for_canceled(*given: Any, **named: Any) -> list[Fact]:
     document: Document = given[0]
-    cares: Cares = given[1]
-    seen = observe(document, cares, **named)
+    tracked_events: TrackedEvents = given[1]
+    seen = observe(document, tracked_events, **named)
     return [
         replace(fact, detail={"how": Gone.CANCELED.value})
-        if fact.kind is FactKind.GONE and not cares[fact.care].started
+        if fact.kind is FactKind.GONE and not tracked_events[fact.tracked].started
         else fact
         for fact in seen
     ]
@@ -137,8 +137,8 @@ def takes_every_end_that_nobody_saw_for_canceled(*given: Any, **named: Any) -> l
 def sees_an_id_only_once(*given: Any, **named: Any) -> list[Fact]:
     seen = observe(*given, **named)
     back = (fact for fact in seen if fact.kind is FactKind.APPEARED and fact.detail["sighting"] > 1)
-    again = [fact.care for fact in back]
-    return [fact for fact in seen if fact.care not in again]
+    again = [fact.tracked for fact in back]
+    return [fact for fact in seen if fact.tracked not in again]
 
 
 def overlooks_started(*given: Any, **named: Any) -> list[Fact]:
@@ -146,83 +146,97 @@ def overlooks_started(*given: Any, **named: Any) -> list[Fact]:
 
 
 def decides(
-    change: Callable[[Decision, Cares, Configuration], None],
+    change: Callable[[Decision, TrackedEvents, Configuration], None],
 ) -> Callable[..., Decision]:
     """The real decision, with something changed afterwards."""
 
     def decide_wrongly(
-        cares: Cares, configuration: Configuration, timings: Timings, **named: Any
+        tracked_events: TrackedEvents, configuration: Configuration, timings: Timings, **named: Any
     ) -> Decision:
-        decision = decide(cares, configuration, timings, **named)
-        change(decision, cares, configuration)
+        decision = decide(tracked_events, configuration, timings, **named)
+        change(decision, tracked_events, configuration)
         return decision
 
     return decide_wrongly
 
 
-def unknown_is_done(decision: Decision, _cares: Cares, _configuration: Configuration) -> None:
+def unknown_is_done(
+    decision: Decision, _tracked_events: TrackedEvents, _configuration: Configuration
+) -> None:
     decision.deeds[:] = [
         replace(deed, outcome=Outcome.DONE) if isinstance(deed, CountAs) else deed
         for deed in decision.deeds
     ]
 
 
-def unknown_is_repeated(decision: Decision, cares: Cares, configuration: Configuration) -> None:
+def unknown_is_repeated(
+    decision: Decision, tracked_events: TrackedEvents, configuration: Configuration
+) -> None:
     for number, deed in enumerate(decision.deeds):
         if isinstance(deed, CountAs):
-            rule = configuration.rule(cares[deed.care].rule)
+            rule = configuration.rule(tracked_events[deed.tracked].rule)
             assert rule is not None
             step = next(s for s in rule.steps(deed.part) if s.name == deed.step)
-            again = RunStep(deed.care, deed.part, step, deed.attempt + 1, step.limit_s)
+            again = RunStep(deed.tracked, deed.part, step, deed.attempt + 1, step.limit_s)
             decision.deeds[number] = again
 
 
-def recovers_when_started(decision: Decision, cares: Cares, configuration: Configuration) -> None:
-    for care in cares.values():
-        rule = configuration.rule(care.rule)
-        idle = not any(run.open for run in care.runs.values())
-        if rule is None or not care.started or care.gone is not None or not idle:
+def recovers_when_started(
+    decision: Decision, tracked_events: TrackedEvents, configuration: Configuration
+) -> None:
+    for tracked in tracked_events.values():
+        rule = configuration.rule(tracked.rule)
+        idle = not any(run.open for run in tracked.runs.values())
+        if rule is None or not tracked.started or tracked.gone is not None or not idle:
             continue
-        if rule.recover and not rule.ignore and not care.touched(Part.RECOVER):
+        if rule.recover and not rule.ignore and not tracked.touched(Part.RECOVER):
             step = rule.recover[0]
-            decision.deeds[:] = [RunStep(care.care_id, Part.RECOVER, step, 1, step.limit_s)]
+            decision.deeds[:] = [RunStep(tracked.tracked_id, Part.RECOVER, step, 1, step.limit_s)]
 
 
-def approves_first(decision: Decision, cares: Cares, configuration: Configuration) -> None:
-    for care in cares.values():
-        rule = configuration.rule(care.rule)
-        scheduled = not care.started and care.gone is None and not care.approved
+def approves_first(
+    decision: Decision, tracked_events: TrackedEvents, configuration: Configuration
+) -> None:
+    for tracked in tracked_events.values():
+        rule = configuration.rule(tracked.rule)
+        scheduled = not tracked.started and tracked.gone is None and not tracked.approved
         if rule is None or rule.ignore or rule.approve is not Approve.AFTER_PREPARE:
             continue
         if scheduled:
-            decision.deeds.append(SayGoAhead(care.care_id))
+            decision.deeds.append(SayGoAhead(tracked.tracked_id))
 
 
-def closes_what_is_gone(decision: Decision, cares: Cares, _configuration: Configuration) -> None:
-    for care in cares.values():
-        idle = not any(run.open for run in care.runs.values())
-        if care.gone is not None and not care.closed and idle:
-            others = [deed for deed in decision.deeds if deed.care != care.care_id]
-            decision.deeds[:] = [*others, Close(care.care_id)]
+def closes_what_is_gone(
+    decision: Decision, tracked_events: TrackedEvents, _configuration: Configuration
+) -> None:
+    for tracked in tracked_events.values():
+        idle = not any(run.open for run in tracked.runs.values())
+        if tracked.gone is not None and not tracked.closed and idle:
+            others = [deed for deed in decision.deeds if deed.tracked != tracked.tracked_id]
+            decision.deeds[:] = [*others, Close(tracked.tracked_id)]
 
 
 def says_nothing_of_what_is_left_out(
-    decision: Decision, _cares: Cares, _configuration: Configuration
+    decision: Decision, _tracked_events: TrackedEvents, _configuration: Configuration
 ) -> None:
     decision.deeds[:] = [deed for deed in decision.deeds if not isinstance(deed, LeaveOut)]
 
 
-def goes_on_after_a_failure(decision: Decision, cares: Cares, configuration: Configuration) -> None:
+def goes_on_after_a_failure(
+    decision: Decision, tracked_events: TrackedEvents, configuration: Configuration
+) -> None:
     for number, deed in enumerate(decision.deeds):
         if isinstance(deed, LeaveOut) and "earlier step had failed" in deed.why:
-            rule = configuration.rule(cares[deed.care].rule)
+            rule = configuration.rule(tracked_events[deed.tracked].rule)
             assert rule is not None
             step = next(s for s in rule.prepare if s.name == deed.step)
-            decision.deeds[number:] = [RunStep(deed.care, deed.part, step, 1, 1.0)]
+            decision.deeds[number:] = [RunStep(deed.tracked, deed.part, step, 1, 1.0)]
             return
 
 
-def ignores_the_time_left(decision: Decision, cares: Cares, configuration: Configuration) -> None:
+def ignores_the_time_left(
+    decision: Decision, tracked_events: TrackedEvents, configuration: Configuration
+) -> None:
     decision.deeds[:] = [
         replace(deed, limit_s=deed.step.limit_s) if isinstance(deed, RunStep) else deed
         for deed in decision.deeds
@@ -232,31 +246,33 @@ def ignores_the_time_left(decision: Decision, cares: Cares, configuration: Confi
 def decides_seeing(
     visible: Callable[[TrackedEvent, TrackedEvent], bool],
 ) -> Callable[..., Decision]:
-    """The real decision for each care, which sees only some of the others."""
+    """The real decision for each tracked event, which sees only some of the others."""
 
     def decide_blindly(
-        cares: Cares, configuration: Configuration, timings: Timings, **named: Any
+        tracked_events: TrackedEvents, configuration: Configuration, timings: Timings, **named: Any
     ) -> Decision:
         decision = Decision()
-        for care in cares.values():
+        for tracked in tracked_events.values():
             seen = {
                 name: other
-                for name, other in cares.items()
-                if other is care or visible(care, other)
+                for name, other in tracked_events.items()
+                if other is tracked or visible(tracked, other)
             }
             deeds = decide(seen, configuration, timings, **named).deeds
-            decision.deeds.extend(deed for deed in deeds if deed.care == care.care_id)
+            decision.deeds.extend(deed for deed in deeds if deed.tracked == tracked.tracked_id)
         return decision
 
     return decide_blindly
 
 
 def forgets_open_runs(
-    cares: Cares, configuration: Configuration, timings: Timings, **named: Any
+    tracked_events: TrackedEvents, configuration: Configuration, timings: Timings, **named: Any
 ) -> Decision:
     blind = {
-        name: replace(care, runs={place: run for place, run in care.runs.items() if not run.open})
-        for name, care in cares.items()
+        name: replace(
+            tracked, runs={place: run for place, run in tracked.runs.items() if not run.open}
+        )
+        for name, tracked in tracked_events.items()
     }
     return decide(blind, configuration, timings, **named)
 
@@ -264,10 +280,10 @@ def forgets_open_runs(
 class ApprovesBeforeItKeepsTheFact(ModelAgent):
     """The VM may have been let go, and nobody knows."""
 
-    def say_go_ahead(self, care_id: str) -> None:
-        self.world.approve(self.cares[care_id].key)
-        self.note_approval(care_id)
-        self.keep(FactKind.APPROVED, care_id)
+    def say_go_ahead(self, tracked_id: str) -> None:
+        self.world.approve(self.tracked_events[tracked_id].key)
+        self.note_approval(tracked_id)
+        self.keep(FactKind.APPROVED, tracked_id)
 
 
 class RunsBeforeItKeepsTheFact(ModelAgent):
@@ -275,7 +291,7 @@ class RunsBeforeItKeepsTheFact(ModelAgent):
 
     def run(self, deed: RunStep) -> None:
         world = self.world
-        world.begin(deed.care, deed.part, deed.step.name, deed.attempt, deed.limit_s)
+        world.begin(deed.tracked, deed.part, deed.step.name, deed.attempt, deed.limit_s)
         world.crash_point()
         super().run(deed)
 
@@ -284,10 +300,10 @@ class TakesUnknownForNeverRun(ModelAgent):
     """After a crash, what was only intended is run again as if for the first time."""
 
     def begin(self) -> None:
-        for care in self.cares.values():
-            places = [place for place, run in care.runs.items() if run.open and not run.pid]
+        for tracked in self.tracked_events.values():
+            places = [place for place, run in tracked.runs.items() if run.open and not run.pid]
             for place in places:
-                del care.runs[place]
+                del tracked.runs[place]
         super().begin()
 
 
@@ -309,12 +325,14 @@ MINDS = {
     "preparing goes on after a failure": Mind(decide=decides(goes_on_after_a_failure)),
     "a prepare step has as long as it likes": Mind(decide=decides(ignores_the_time_left)),
     "two steps of one event at a time": Mind(decide=forgets_open_runs),
-    "shared, and not handed over": Mind(decide=decides_seeing(lambda care, _: care.gone is None)),
+    "shared, and not handed over": Mind(
+        decide=decides_seeing(lambda tracked, _: tracked.gone is None)
+    ),
     "two that end together both recover": Mind(
-        decide=decides_seeing(lambda care, other: care.gone is None or other.gone is None)
+        decide=decides_seeing(lambda tracked, other: tracked.gone is None or other.gone is None)
     ),
     "prepares beside bringing back": Mind(
-        decide=decides_seeing(lambda care, other: care.gone is not None or other.gone is None)
+        decide=decides_seeing(lambda tracked, other: tracked.gone is not None or other.gone is None)
     ),
 }
 LIVES: dict[str, type[ModelAgent]] = {

@@ -11,9 +11,9 @@ TWO = rule(prepare=("drain",), recover=("load", "join"), canceled=("undrain",))
 
 
 def intended(scene: Scene) -> list[str]:
-    """What was run, in order: `care step`."""
+    """What was run, in order: `tracked event step`."""
     lines = (line.split() for line in scene.lines if "step-intended" in line)
-    return [f"{care} {name}" for care, _, _, name in lines]
+    return [f"{tracked} {name}" for tracked, _, _, name in lines]
 
 
 def test_the_second_event_waits_while_the_first_has_the_vm_prepared() -> None:

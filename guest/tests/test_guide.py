@@ -81,7 +81,7 @@ def test_every_fact_is_named() -> None:
 def test_every_variable_and_every_key_that_a_step_is_told_is_named_and_no_other() -> None:
     event = Event("A", "Reboot", "Scheduled", ("vm0",))
     step = Step("drain", "run", ("true",), 1.0)
-    occasion = StepInput(event, "vm0", Part.PREPARE, step, leader=True, left_s=1.0)
+    occasion = StepInput(event, "vm0", Part.PREPARE, step, first_named=True, left_s=1.0)
     text = section("What a step is told")
     told = {name for name in occasion.environment() if name.startswith("FOREWARN_")}
     told -= os.environ.keys()  # what the tests themselves were told

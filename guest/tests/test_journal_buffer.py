@@ -139,7 +139,7 @@ def test_a_failed_attempt_to_make_it_shorter_is_made_again_later() -> None:
     now_s, journal.why = COMPACT_AGAIN_S, None
     assert keeping.compact()
     assert keeping.write()
-    assert [line["care"] for line in journal.lines] == ["F#1"]
+    assert [line["tracked_event"] for line in journal.lines] == ["F#1"]
 
 
 def test_events_that_come_and_go_on_a_full_disk_do_not_fill_the_memory() -> None:
@@ -157,7 +157,7 @@ def test_events_that_come_and_go_on_a_full_disk_do_not_fill_the_memory() -> None
         assert len(keeping.unkept) < UNKEPT_MAX + 3
     journal.why = None
     assert keeping.write()
-    cares = fold_all(keeping.kept)
-    assert cares["KEPT#1"].closed
-    assert cares["HEIR#1"].ready_with_others
-    assert not cares["LASTING#1"].closed
+    tracked_events = fold_all(keeping.kept)
+    assert tracked_events["KEPT#1"].closed
+    assert tracked_events["HEIR#1"].ready_with_others
+    assert not tracked_events["LASTING#1"].closed

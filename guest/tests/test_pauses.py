@@ -110,7 +110,7 @@ def test_a_stopped_agent_keeps_in_its_journal_how_long_it_stood_still_and_during
 
             fact = wait_until(measured, "a fact about the pause")[0]
             assert fact["how"] == "gap"
-            assert fact["cares"] == ["F1#1"]
+            assert fact["tracked_events"] == ["F1#1"]
             wait_until(
                 lambda: re.search(r'pauses_total{how="gap"} [1-9]', agent.metrics_file.read_text()),
                 "the pause in the metrics",

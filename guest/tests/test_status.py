@@ -19,8 +19,8 @@ DRAIN = Step(name="drain", kind="run", argv=("/bin/true",), limit_s=10.0)
 RULE = Rule(name="all", prepare=(DRAIN,))
 CONFIGURATION = Configuration(rules=(RULE,))
 EVENT = Event("A1", "Reboot", "Scheduled", ("web_0", "web_1"))
-CARE = TrackedEvent("A1#1", EVENT, "all", "boot")
-VIEW = View("web_0", (CARE,), running=(), document=None, counts={}, unkept=0)
+TRACKED = TrackedEvent("A1#1", EVENT, "all", "boot")
+VIEW = View("web_0", (TRACKED,), running=(), document=None, counts={}, unkept=0)
 
 
 def with_rule(**changes: object) -> Configuration:
@@ -28,63 +28,63 @@ def with_rule(**changes: object) -> Configuration:
 
 
 def test_an_approved_event_says_so() -> None:
-    assert approval(replace(CARE, approved=True), VIEW, CONFIGURATION) == "approved"
+    assert approval(replace(TRACKED, approved=True), VIEW, CONFIGURATION) == "approved"
 
 
 def test_a_running_prepare_step_is_what_approval_waits_for() -> None:
     view = replace(VIEW, running=(("A1#1", "prepare", "drain"),))
-    assert approval(CARE, view, CONFIGURATION) == "waits for step drain of prepare"
+    assert approval(TRACKED, view, CONFIGURATION) == "waits for step drain of prepare"
 
 
 def test_a_withheld_approval_says_why() -> None:
-    care = replace(CARE, withheld="step drain of prepare: failed")
-    assert approval(care, VIEW, CONFIGURATION) == "withheld: step drain of prepare: failed"
+    tracked = replace(TRACKED, withheld="step drain of prepare: failed")
+    assert approval(tracked, VIEW, CONFIGURATION) == "withheld: step drain of prepare: failed"
 
 
 def test_an_approval_that_was_sent_and_not_answered_says_so() -> None:
-    assert approval(replace(CARE, approving=True), VIEW, CONFIGURATION).startswith("was sent")
+    assert approval(replace(TRACKED, approving=True), VIEW, CONFIGURATION).startswith("was sent")
 
 
 def test_a_journal_that_cannot_be_written_is_said_to_hold_approval_back() -> None:
-    assert "journal" in approval(CARE, replace(VIEW, unkept=2), CONFIGURATION)
+    assert "journal" in approval(TRACKED, replace(VIEW, unkept=2), CONFIGURATION)
 
 
 def test_an_event_without_a_rule_is_said_to_be_never_approved() -> None:
-    assert "no rule matches" in approval(replace(CARE, rule=""), VIEW, CONFIGURATION)
+    assert "no rule matches" in approval(replace(TRACKED, rule=""), VIEW, CONFIGURATION)
 
 
 def test_rules_that_never_approve_are_named() -> None:
-    assert approval(CARE, VIEW, with_rule(approve=Approve.NEVER)) == "rule all never approves"
-    assert approval(CARE, VIEW, with_rule(ignore=True)) == "rule all leaves it alone"
+    assert approval(TRACKED, VIEW, with_rule(approve=Approve.NEVER)) == "rule all never approves"
+    assert approval(TRACKED, VIEW, with_rule(ignore=True)) == "rule all leaves it alone"
 
 
-def test_who_is_not_the_leader_says_whom_approval_is_left_to() -> None:
-    configuration = with_rule(approve=Approve.LEADER)
+def test_who_is_not_the_first_named_vm_says_whom_approval_is_left_to() -> None:
+    configuration = with_rule(approve=Approve.FIRST_NAMED)
     other = replace(VIEW, vm="WEB_1")
-    assert approval(CARE, other, configuration) == "left to web_0, which is named first"
-    assert approval(CARE, VIEW, configuration) == "about to be approved"
+    assert approval(TRACKED, other, configuration) == "left to web_0, which is named first"
+    assert approval(TRACKED, VIEW, configuration) == "about to be approved"
 
 
 @pytest.mark.parametrize(
-    ("care", "says"),
+    ("tracked", "says"),
     [
-        (replace(CARE, started=True), "the event has started"),
-        (replace(CARE, gone=Gone.CANCELED), "the event is gone"),
+        (replace(TRACKED, started=True), "the event has started"),
+        (replace(TRACKED, gone=Gone.CANCELED), "the event is gone"),
     ],
 )
-def test_what_is_past_approving_says_so(care: TrackedEvent, says: str) -> None:
-    assert approval(care, VIEW, CONFIGURATION) == says
+def test_what_is_past_approving_says_so(tracked: TrackedEvent, says: str) -> None:
+    assert approval(tracked, VIEW, CONFIGURATION) == says
 
 
 def test_an_event_shows_its_steps_and_those_left_out() -> None:
     run = Run(Part.PREPARE, "drain", 2, Stage.ENDED, outcome=Outcome.FAILED, detail="exit status 3")
-    care = replace(
-        CARE,
+    tracked = replace(
+        TRACKED,
         runs={(Part.PREPARE, "drain"): run},
         left_out={(Part.PREPARE, "stop"): "an earlier step had failed"},
     )
     document = Document("7", (EVENT, Event("B2", "Freeze", "Started", ("web_2",))))
-    shown = of_view(replace(VIEW, cares=(care,), document=document), CONFIGURATION)
+    shown = of_view(replace(VIEW, tracked_events=(tracked,), document=document), CONFIGURATION)
     assert shown["incarnation"] == "7"
     assert shown["events_of_others"] == 1
     (event,) = shown["events"]

@@ -40,7 +40,7 @@ def test_journald_gets_the_facts_as_fields(tmp_path: Path) -> None:
     assert got["FOREWARN_EVENT_TYPE"] == "Reboot"
     assert got["FOREWARN_EVENT_RESOURCES"] == "web_0 web_1"
     assert got["FOREWARN_VM"] == "web_0"
-    assert got["FOREWARN_EVENT_LEADER"] == "yes"
+    assert got["FOREWARN_EVENT_FIRST_NAMED"] == "yes"
     assert got["MESSAGE"].startswith("Reboot of web_0 web_1 (Platform) is scheduled")
 
 

@@ -77,7 +77,7 @@ def test_the_event_is_posted_as_json_and_a_2xx_is_done() -> None:
     assert posted["event"] == EVENT
     assert posted["vm"] == "web_0"
     assert posted["part"] == "prepare"
-    assert posted["leader"] is True
+    assert posted["first_named"] is True
     assert posted["seconds_left"] == 20.0
     assert posted["text"].startswith("Reboot of web_0 web_1")
 

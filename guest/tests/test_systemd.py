@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from forewarn_guest.agent import Agent
-from forewarn_guest.cli_run import Watched
+from forewarn_guest.cli_run import AgentEndpoint
 from forewarn_guest.client import Client
 from forewarn_guest.config_file import parse
 from forewarn_guest.errors import JournalError
@@ -195,7 +195,7 @@ def test_an_agent_whose_main_loop_hangs_is_not_reported_alive(
     ):
         agent = Agent(
             configuration,
-            endpoint=Watched(client, outside),
+            endpoint=AgentEndpoint(client, outside),
             journal=journal,
             kept=(),
             steps=Steps(tmp_path / "steps"),

@@ -18,6 +18,7 @@ OTHER_VARIABLES = frozenset(
     {
         "FOREWARN_URL",
         "FOREWARN_TOKEN",
+        "FOREWARN_CA_FILE",
         "FOREWARN_TEST_DRAW",
         "FOREWARN_TEST_SEEDS",
         "FOREWARN_WRITE_GOLDEN",

@@ -29,6 +29,7 @@ from forewarn.core.model import (
     Scope,
 )
 from forewarn.core.retention import Prunable
+from forewarn.core.tokens import Token
 from forewarn.wire.link import Changes, Since, Turn, TurnTaken, Work
 
 # Of the folder in which a backup is made before it is sent; the next start removes what is left.
@@ -94,6 +95,47 @@ class DepartedVm(Struct, frozen=True, kw_only=True):
     left_ms: int
 
 
+class JournalLine(Struct, frozen=True, kw_only=True):
+    """A fact with its place in the journal.
+
+    The writer numbers them, without gaps in the order of commits; a rollback gives numbers back.
+    Pruning takes lines away, and no line gets the number of one that went.
+    """
+
+    number: int
+    fact: Fact
+
+
+class Generation(Struct, frozen=True):
+    """The lines from `first_number` on, up to where the next generation begins.
+
+    A restore begins one: the number of a line that it has lost is given again, to another line. A
+    generation with the number of a line is never given again.
+    """
+
+    generation: int
+    first_number: int
+
+
+class JournalExtent(Struct, frozen=True, kw_only=True):
+    """Whose journal it is, and which lines it has.
+
+    `installation` is kept over a restore. `generations` are in their order, and cover all numbers.
+    `end` is the number of the newest line, 0 while there is no line. Lines up to `pruned_through`
+    may be gone; every later one is there.
+    """
+
+    installation: str = ""
+    generations: tuple[Generation, ...] = (Generation(1, 1),)
+    end: int = 0
+    pruned_through: int = 0
+
+    def generation_of(self, number: int) -> int:
+        """The generation of the line that has this number, or will have it."""
+        begun = (one for one in self.generations if one.first_number <= number)
+        return max((one.generation for one in begun), default=self.generations[0].generation)
+
+
 class Change(Struct, frozen=True, kw_only=True):
     """Everything one use case writes. Pairs are (what was loaded, or None if new; what follows).
 
@@ -110,11 +152,11 @@ class Change(Struct, frozen=True, kw_only=True):
     operations: tuple[tuple[Operation | None, Operation], ...] = ()
     removed_scopes: tuple[str, ...] = ()
     removed_hosts: tuple[str, ...] = ()
-    facts: tuple[Fact, ...] = ()
+    lines: tuple[JournalLine, ...] = ()
     first_reads: tuple[FirstRead, ...] = ()
     remembered: RememberedAnswer | None = None
     heartbeat_ms: int | None = None
-    pruned: Prunable | None = None  # after the facts are added, one of which says so
+    pruned: Prunable | None = None  # after the lines are added, one of which says so
     inventory: str | None = None
     inventory_packed: str | None = None  # the same by `wire.packed`, if it was made beforehand
     unfinished: str | None = None  # what is noted of an inventory not yet applied whole; "": none
@@ -122,6 +164,8 @@ class Change(Struct, frozen=True, kw_only=True):
     removed_definitions: tuple[str, ...] = ()  # by VM; those that are not there do not matter
     departed_vms: tuple[DepartedVm, ...] = ()
     forgotten_vms: tuple[VmKey, ...] = ()  # departed ones, of which nothing is kept any more
+    tokens: tuple[Token, ...] = ()
+    removed_tokens: tuple[str, ...] = ()  # by id
 
 
 class Epoch(Struct, frozen=True):
@@ -152,13 +196,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     position: int = 0
     epochs: tuple[Epoch, ...] = ()
     shown: Mapping[str, int] = field(default_factory=dict)
-
-
-class JournalLine(Struct, frozen=True, kw_only=True):
-    """A fact with its place in the journal. Numbers only grow; gaps are possible."""
-
-    number: int
-    fact: Fact
+    tokens: tuple[Token, ...] = ()
+    journal: JournalExtent = JournalExtent()
 
 
 class ListedEvent(Struct, frozen=True, kw_only=True):
@@ -181,10 +220,12 @@ class ListFilter(Struct, frozen=True, kw_only=True):
     A VM and a tag (`key=value`) are those of the event: it named the VM, which had the tag then.
     `by` ordered or approved it; of a line, who did what it says. The times are those of
     scheduling, of ordering, or of the line. Of a line, type, phase and cause are those of the
-    event or operation that it is about; only lines have a kind and an event.
+    event or operation that it is about; only lines have a kind and an event. With `scopes`, what
+    belongs to none of these is left out, and what belongs to no scope.
     """
 
     scope: str | None = None
+    scopes: tuple[str, ...] | None = None
     host: str | None = None
     vm: str | None = None
     tag: str | None = None
@@ -236,7 +277,10 @@ class Store(Protocol):
         ...
 
     def save(self, change: Change) -> None:
-        """Write one change, whole or not at all (a savepoint). StaleRevision or StoreFailed."""
+        """Write one change, whole or not at all (a savepoint). StaleRevision or StoreFailed.
+
+        Its lines go on where the journal ends.
+        """
         ...
 
     def commit(self) -> None:
@@ -371,9 +415,10 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     """What one host has to do now, as control handed it out under an epoch.
 
     `boot_id` is the host's boot when a reboot of it was claimed. `only_off`: no VM was asked, so
-    nothing is done to a VM that runs. `about` are the VMs that were told, as (name, id), with an
-    empty id where no host has shown one; `left_ms` is the time until what it belongs to is given
-    up. Both are None where control did not say.
+    nothing is done to a VM that runs. `lose_disk`: a VM that is moved starts there with empty local
+    disks; who cannot do that refuses to begin. `about` are the VMs that were told, as (name, id),
+    with an empty id where no host has shown one; `left_ms` is the time until what it belongs to is
+    given up. Both are None where control did not say.
     """
 
     action_id: str
@@ -385,6 +430,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     epoch: int = 0
     boot_id: str | None = None
     only_off: bool = False
+    lose_disk: bool = False
     about: tuple[tuple[str, str], ...] | None = None
     left_ms: int | None = None
 

@@ -56,7 +56,7 @@ class _Source(Struct, frozen=True, kw_only=True):
     """The values that one place has for keys, and where each stands. A file alone is typed."""
 
     written: Mapping[str, Any]
-    where: Mapping[str, str]
+    where: Callable[[toml_lines.Path], str]
     folder: Path  # what a relative path is relative to
     home: Path
     as_text: bool = True
@@ -112,7 +112,7 @@ TOML_FILE = ruled("the path of a TOML file", _path)
 FILE = ruled("the path of a file", _path)
 SOCKET = ruled("the path of a Unix socket", _path)
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_GUEST_NAMES = several(
+HOST_NAMES = several(
     f'at most {GUEST_NAMES_MAX} host names without a port, like ["metadata.example"]',
     pattern("a host name", rf"(?=.{{1,254}}$){_LABEL}(\.{_LABEL})*\.?"),
     limit=GUEST_NAMES_MAX,
@@ -129,7 +129,7 @@ _GUID = pattern(
 OF_GUESTS: Mapping[str, Field] = {
     "guest_requests_per_second": number(0, REQUESTS_PER_SECOND_MAX, " (0 = no limit)"),
     "metadata_header": choice(get_args(MetadataHeader)),
-    "guest_names": _GUEST_NAMES,
+    "guest_names": HOST_NAMES,
     "location": _PLACE,
     "resource_group": _PLACE,
     "subscription_id": _GUID,
@@ -171,7 +171,7 @@ def load(
         written = {key: value for key, value in source.written.items() if key not in stronger}
         table, found = Table(written), Mistakes()
         fields.read(table, found, as_text=source.as_text)
-        mistakes += [f"{source.where[str(one.path[0])]}: {one.words}" for one in found.found]
+        mistakes += [f"{source.where(one.path)}: {one.words}" for one in found.found]
         for key, value in table.values.items():
             values[key] = source.placed(value, written[key])
     if mistakes:
@@ -185,7 +185,10 @@ def load(
 
 def _from_options(options: Mapping[str, str | None], folder: Path, home: Path) -> _Source:
     written = {key: value for key, value in options.items() if value is not None}
-    where = {key: f"--{key.replace('_', '-')}" for key in written}
+
+    def where(path: toml_lines.Path) -> str:
+        return f"--{str(path[0]).replace('_', '-')}"
+
     return _Source(written=written, where=where, folder=folder, home=home)
 
 
@@ -193,19 +196,21 @@ def _from_environment(
     keys: Keys, environment: Mapping[str, str], folder: Path, home: Path, mistakes: list[str]
 ) -> _Source:
     variables = {f"{keys.prefix}{key.upper()}": key for key in keys.fields}
-    where: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name in sorted(environment):
         if not name.startswith(keys.prefix) or name in keys.others:
             continue
         if name.startswith(keys.other_prefixes):
             continue
         if name in variables:
-            where[variables[name]] = name
+            names[variables[name]] = name
         else:
             known = [*variables, *sorted(keys.others)]
             mistakes.append(f"environment: {name} is not a setting. {meant(name, known)}")
-    written = {key: environment[name] for key, name in where.items()}
-    return _Source(written=written, where=where, folder=folder, home=home)
+    written = {key: environment[name] for key, name in names.items()}
+    return _Source(
+        written=written, where=lambda path: names[str(path[0])], folder=folder, home=home
+    )
 
 
 def _from_file(file: Path, home: Path, mistakes: list[str]) -> Iterator[_Source]:
@@ -216,12 +221,15 @@ def _from_file(file: Path, home: Path, mistakes: list[str]) -> Iterator[_Source]
         mistakes.append(f"{file}: {unreadable}. Give a TOML file in UTF-8 with --settings.")
         return
     except toml_lines.NotToml as error:
-        where = f"{file}, line {error.line}" if error.line else str(file)
-        mistakes.append(f"{where}: {error.words}.")
+        place = f"{file}, line {error.line}" if error.line else str(file)
+        mistakes.append(f"{place}: {error.words}.")
         return
     lines = toml_lines.TomlLines(text)
-    places = {key: f"{file}, line {lines.line_of(key)}" for key in table}
-    yield _Source(written=table, where=places, folder=file.parent, home=home, as_text=False)
+
+    def where(path: toml_lines.Path) -> str:
+        return f"{file}, line {lines.line_of(*path)}"
+
+    yield _Source(written=table, where=where, folder=file.parent, home=home, as_text=False)
 
 
 class Unreadable(Exception):  # noqa: N818 - says what is the case

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import fields
 
 from forewarn import setting_values
 from forewarn.control.inventory.file_reader import INVENTORY_BYTES_MAX
+from forewarn.core.access import SOCKET_GROUP_ACCEPTED, SocketGroup, socket_group
 from forewarn.core.addresses import is_loopback, read_listen
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import SECOND_MS, Policy
@@ -26,7 +27,11 @@ from forewarn.core.principal import (
     operator_named,
 )
 from forewarn.core.retention import RETENTION_DAYS
-from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX, FREEZE_SECONDS_MAX
+from forewarn.core.scheduling import (
+    EVENTS_PER_SCOPE_MAX,
+    FREEZE_SECONDS_MAX,
+    POSTPONEMENTS_MAX,
+)
 from forewarn.endpoint.routes import MetadataHeader
 from forewarn.folders import (
     GUEST_PREFIX,
@@ -41,7 +46,9 @@ from forewarn.folders import (
     emulator_folder,
 )
 from forewarn.setting_values import (
+    FILE,
     FOLDER,
+    HOST_NAMES,
     OF_GUESTS,
     SETTINGS_FILE_BYTES_MAX,
     SOCKET,
@@ -51,9 +58,13 @@ from forewarn.setting_values import (
     ServesGuests,
     Unreadable,
     read_text,
+    split_names,
 )
-from forewarn.text.fields import LISTEN, SWITCH, choice, number, pattern, ruled
+from forewarn.text.fields import LISTEN, SWITCH, Field, choice, number, pattern, ruled, several
 from forewarn.text.packaged import packaged_text
+
+if TYPE_CHECKING:
+    from forewarn.core.claims import IssuerRules
 
 __all__ = [
     "SETTINGS_FILE_BYTES_MAX",
@@ -74,8 +85,11 @@ REBOOT_SECONDS_MAX = 1_500
 REDEPLOY_SECONDS_MAX = 3_000
 DELETE_SECONDS_MAX = 500
 RETENTION_DAYS_MAX = 36_500
+POSTPONE_SECONDS_MAX = 90 * 86_400
+SOCKET_GROUPS_MAX = 64
 
 Enablement = Literal["first-poll", "always"]
+OperatorTls = Literal["off", "own"]
 
 # Where the emulator differs from `serve` unless it is told otherwise.
 SIMULATE_DEFAULTS: Mapping[str, Any] = {
@@ -99,8 +113,15 @@ class Settings(Struct, ServesGuests, frozen=True, kw_only=True):
     guest: str = "127.0.0.1:8254"
     operator: str = "127.0.0.1:8255"
     operator_name: str = OPERATOR.name
+    operator_url: str = ""
+    operator_tls: OperatorTls = "off"
+    operator_certificate: Path | None = None
+    operator_key: Path | None = None
+    oidc: tuple[Any, ...] = ()  # see `issuers`
     behind_proxy: bool = False
+    console_names: tuple[str, ...] = ()
     socket: Path | None = None
+    socket_groups: tuple[SocketGroup, ...] = ()
     hosts: str = "0.0.0.0:8256"
     hosts_url: str = ""
     guest_requests_per_second: int = 5
@@ -108,6 +129,8 @@ class Settings(Struct, ServesGuests, frozen=True, kw_only=True):
     metadata_header: MetadataHeader = "as-documented"
     guest_names: tuple[str, ...] = ()
     user_events_max: int = 100
+    postponements_max: int = 3
+    postpone_seconds_max: int = 86_400
     retention_days: int = RETENTION_DAYS
     log_journal: bool = False
     domain_recovery_seconds: int = 600
@@ -128,12 +151,24 @@ class Settings(Struct, ServesGuests, frozen=True, kw_only=True):
             delete_s=self.delete_seconds,
             domain_recovery_ms=self.domain_recovery_seconds * SECOND_MS,
             user_events_max=self.user_events_max,
+            postponements_max=self.postponements_max,
+            postpone_ms_max=self.postpone_seconds_max * SECOND_MS,
             always_enabled=self.enablement == "always",
         )
 
     def by(self) -> Principal:
         """Who orders what is ordered with the operator token."""
         return operator_named(self.operator_name)
+
+    @property
+    def operator_has_tls(self) -> bool:
+        """Whether the operator API speaks TLS."""
+        return self.operator_tls == "own" or self.operator_certificate is not None
+
+    @property
+    def issuers(self) -> tuple[IssuerRules, ...]:
+        """Whose tokens let people and programs in."""
+        return self.oidc
 
     def folder(self) -> ServiceFolder:
         """Where it keeps its data, and where its operators find it."""
@@ -149,6 +184,16 @@ class Settings(Struct, ServesGuests, frozen=True, kw_only=True):
         return demo_inventory() if self.inventory is None else read_inventory(self.inventory)
 
 
+def _read_issuers(value: object) -> tuple[IssuerRules, ...]:
+    # Few services have any, and every module costs the start of the emulator.
+    from forewarn.text.issuers import read_issuers  # noqa: PLC0415 - see above
+
+    return read_issuers(value) if value else ()
+
+
+_ISSUERS = Field(
+    "a list of tables in the settings file. Write each as [[oidc]]", _read_issuers, list
+)
 _HTTPS = r"|https://([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?"
 
 _KEYS = Keys(
@@ -158,14 +203,31 @@ _KEYS = Keys(
         "guest": LISTEN,
         "operator": LISTEN,
         "operator_name": ruled(OPERATOR_NAME_ACCEPTED, lambda name: operator_named(name).name),
+        "operator_url": pattern(
+            "https://NAME:PORT as operators reach this service, like https://ctl.example:8255",
+            _HTTPS,
+        ),
+        "operator_tls": choice(get_args(OperatorTls)),
+        "operator_certificate": FILE,
+        "operator_key": FILE,
+        "oidc": _ISSUERS,
         "behind_proxy": SWITCH,
+        "console_names": HOST_NAMES,
         "socket": SOCKET,
+        "socket_groups": several(
+            f"at most {SOCKET_GROUPS_MAX} texts GROUP=ROLE; {SOCKET_GROUP_ACCEPTED}",
+            ruled(SOCKET_GROUP_ACCEPTED, socket_group),
+            limit=SOCKET_GROUPS_MAX,
+            split=split_names,
+        ),
         "hosts": LISTEN,
         "hosts_url": pattern(
             "https://NAME:PORT as hosts reach control, like https://ctl.example:8256", _HTTPS
         ),
         "enablement": choice(get_args(Enablement)),
         "user_events_max": number(1, EVENTS_PER_SCOPE_MAX),
+        "postponements_max": number(0, POSTPONEMENTS_MAX, " (0 = owners may not postpone)"),
+        "postpone_seconds_max": number(0, POSTPONE_SECONDS_MAX, " (0 = owners may not postpone)"),
         "retention_days": number(0, RETENTION_DAYS_MAX, " (0 = keep everything)"),
         "log_journal": SWITCH,
         "domain_recovery_seconds": number(0, DOMAIN_RECOVERY_SECONDS_MAX, " (0 = do not wait)"),
@@ -215,16 +277,30 @@ def _clashes(settings: Settings) -> Iterable[str]:
         where = getattr(settings, one)
         if where == getattr(settings, other) and not where.endswith(":0"):
             yield f"{one} and {other} are both {where}. Give each an address or port of its own."
+    files = (settings.operator_certificate, settings.operator_key)
+    if (files[0] is None) != (files[1] is None):
+        yield (
+            "operator_certificate and operator_key belong together, and only one is there."
+            " Give both; one file may hold both."
+        )
+    elif files[0] is not None and settings.operator_tls == "own":
+        yield (
+            'operator_tls = "own" makes a certificate, and operator_certificate names one.'
+            " Leave out one of the two."
+        )
 
 
 def need_shelter(settings: Settings) -> None:
     """Raise BadSettings if the operator API would send its token over a network in the clear."""
-    if settings.behind_proxy or is_loopback(read_listen(settings.operator)[0]):
+    if settings.operator_has_tls or settings.behind_proxy:
+        return
+    if is_loopback(read_listen(settings.operator)[0]):
         return
     refused = (
         f"operator = {settings.operator} is refused: the operator API is plain HTTP, and its token"
         " would cross the network in the clear. Accepted: a loopback address, like 127.0.0.1:8255;"
-        " or any with --behind-proxy (behind_proxy = true), where a proxy with TLS stands in front"
+        ' any with TLS (operator_certificate and operator_key, or operator_tls = "own"); or any'
+        " with --behind-proxy (behind_proxy = true), where a proxy with TLS stands in front"
         " and no other program reaches this port."
     )
     raise BadSettings([refused])

@@ -29,6 +29,7 @@ from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import EVERYTHING, Change, StoreFailed
 from support.clock import ManualClock
+from support.journal import lines_of, said
 from support.store_values import Values
 
 NOW_MS = 1_700_000_000_000
@@ -47,7 +48,8 @@ def filled(folder: Path) -> tuple[SqliteStore, tuple[Scope, ...]]:
     store = SqliteStore.in_folder(folder)
     hosts, operation = tuple((None, values.host()) for _ in range(3)), values.operation()
     commit(store, Change(scopes=tuple((None, scope) for scope in scopes), hosts=hosts))
-    commit(store, Change(operations=((None, operation),), heartbeat_ms=7, facts=(values.fact(),)))
+    lines = lines_of([values.fact()])
+    commit(store, Change(operations=((None, operation),), heartbeat_ms=7, lines=lines))
     return store, scopes
 
 
@@ -104,7 +106,8 @@ def test_a_backup_taken_while_another_thread_writes_is_of_one_instant(tmp_path: 
         while not stop.is_set():
             number += 1
             fact = Fact(kind=FactKind.DOWNTIME, at_ms=number)
-            commit(store, Change(heartbeat_ms=number, facts=(fact,)))
+            lines = lines_of([fact], after=number - 1)
+            commit(store, Change(heartbeat_ms=number, lines=lines))
             begun.set()
 
     writing = threading.Thread(target=write)
@@ -195,14 +198,63 @@ def test_a_restore_adds_to_every_incarnation_and_says_so_in_the_journal(tmp_path
         for s in before.scopes
     )
     anew = dict.fromkeys(before.shown, 0)
-    assert after == replace(before, scopes=raised, position=0, shown=anew)
+    journal = replace(after.journal, generations=before.journal.generations, end=1)
+    assert journal == before.journal  # of the same installation
+    assert after == replace(before, scopes=raised, position=0, shown=anew, journal=after.journal)
     lines = restored.journal(EVERYTHING, after=0, limit=10)
     restored.close()
     assert lines[-1].fact.kind is FactKind.RESTORED
     assert lines[-1].fact.at_ms == NOW_MS
-    assert lines[-1].fact.detail["added"] == INCARNATION_AFTER_RESTORE
+    assert said(lines[-1].fact)["added"] == INCARNATION_AFTER_RESTORE
     names = {path.name for path in (tmp_path / "c").iterdir()}
     assert names == {DATABASE_NAME, "forewarn.lock", MARK_NAME}
+
+
+def generations(folder: Path) -> list[tuple[int, int]]:
+    store = SqliteStore.in_folder(folder)
+    found = [(one.generation, one.first_number) for one in store.load().journal.generations]
+    store.close()
+    return found
+
+
+def test_a_restore_begins_a_generation_of_the_journal_with_its_own_line(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    assert generations(tmp_path / "a") == [(1, 1)]
+    restore(backup, tmp_path / "c", clock=ManualClock(wall=NOW_MS))
+    assert generations(tmp_path / "c") == [(1, 1), (NOW_MS // 1_000, 2)]
+    store = SqliteStore.in_folder(tmp_path / "c")
+    (line,) = store.journal(EVERYTHING, after=1, limit=10)
+    journal = store.load().journal
+    store.close()
+    assert (line.fact.kind, said(line.fact)["generation"]) == (FactKind.RESTORED, NOW_MS // 1_000)
+    assert [journal.generation_of(number) for number in (1, 2, 900)] == [1, *[NOW_MS // 1_000] * 2]
+
+
+def test_no_generation_comes_again_though_the_same_backup_is_restored_again(
+    tmp_path: Path,
+) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    clock = ManualClock(wall=5_000)  # a machine that does not know the time
+    seen = [generations(tmp_path / "a")[-1]]
+    for _ in range(3):
+        clock.wall += 1  # the folder that is kept aside has it in its name
+        restore(backup, tmp_path / "a", force=True, clock=clock)
+        seen.append(generations(tmp_path / "a")[-1])
+    assert [number for number, _ in seen] == [1, 5, 6, 7]
+    # What came of the last restore is lost with its machine, and the backup is restored elsewhere.
+    clock.wall += 9_000
+    restore(backup, tmp_path / "elsewhere", clock=clock)
+    assert generations(tmp_path / "elsewhere")[-1] == (14, 2)
+
+
+def test_a_restore_that_is_run_again_after_a_kill_begins_another_generation(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    clock = ManualClock(wall=NOW_MS)
+    restore(backup, tmp_path / "c", clock=clock)
+    begun = generations(tmp_path / "c")[-1]
+    (tmp_path / "c" / DATABASE_NAME).rename(tmp_path / "c" / RESTORING_NAME)
+    restore(backup, tmp_path / "c", clock=clock)
+    assert generations(tmp_path / "c")[-1] == (begun[0] + 1, begun[1])
 
 
 def test_a_folder_in_use_is_not_restored_over(tmp_path: Path) -> None:
@@ -341,7 +393,7 @@ def test_a_replaced_database_that_cannot_be_read_stops_no_restore_and_is_named(
     store = SqliteStore.in_folder(tmp_path / "a")
     lines = store.journal(EVERYTHING, after=0, limit=10)
     store.close()
-    assert lines[-1].fact.detail["unread"] == done.unread
+    assert said(lines[-1].fact)["unread"] == done.unread
 
 
 def test_a_restore_that_stopped_after_putting_the_old_database_aside_forgets_no_incarnation(

@@ -29,20 +29,21 @@ from forewarn.adapters.sqlite.data_folder import (
     NewerDatabase,
     lock_holder,
     migrate,
+    migrations_in,
     started_at,
     unusable,
 )
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.core.model import ActionKind, Fact, FactKind
+from forewarn.core.model import ActionKind
 from forewarn.ports import Change
+from support.journal import lines_of, worded
 
 
 def make(folder: Path) -> Path:
     """A database with something in it, closed. Returns its file."""
     store = SqliteStore.in_folder(folder)
     store.begin()
-    facts = tuple(Fact(kind=FactKind.DOWNTIME, at_ms=n, detail={"x": "y" * 500}) for n in range(99))
-    store.save(Change(heartbeat_ms=1, facts=facts))
+    store.save(Change(heartbeat_ms=1, lines=lines_of(worded(n, "y" * 500) for n in range(99))))
     store.commit()
     store.close()
     return folder / DATABASE_NAME
@@ -174,6 +175,18 @@ def test_a_migration_that_fails_changes_nothing() -> None:
         tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
         assert tables == [("one",)]
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_the_migrations_are_the_numbered_files_and_each_number_is_there_once() -> None:
+    files = ["queries.sql", "0002_two.sql", "0001_one.sql", "0002_two.sql~", "__pycache__"]
+    assert migrations_in(files) == ("0001_one.sql", "0002_two.sql")
+    with pytest.raises(RuntimeError, match=r"0002_other\.sql and 0002_two\.sql"):
+        migrations_in([*files, "0002_other.sql"])
+
+
+def test_no_number_of_a_migration_is_left_out() -> None:
+    assert MIGRATIONS[0] == "0001_schema.sql"
+    assert [int(name[:4]) for name in MIGRATIONS] == [*range(1, SCHEMA_VERSION + 1)]
 
 
 def test_operations_of_an_older_database_are_loaded_as_they_were(tmp_path: Path) -> None:

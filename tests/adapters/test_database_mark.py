@@ -42,6 +42,7 @@ from forewarn.adapters.sqlite.database_mark import (
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Change
+from support.journal import lines_of
 from support.killed_at import killed_at_each_step
 from support.waiting import wait_until
 
@@ -210,7 +211,7 @@ def test_a_mark_with_a_checksum_is_replaced_before_the_wal_is_moved_and_keeps_no
     assert mark_of(tmp_path).file_sum is not None
     facts = tuple(Fact(kind=FactKind.DOWNTIME, at_ms=1) for _ in range(CHECKPOINT_AFTER_ROWS))
     file = (tmp_path / DATABASE_NAME).read_bytes()
-    commit(store, Change(facts=facts))
+    commit(store, Change(lines=lines_of(facts)))
     assert (tmp_path / DATABASE_NAME).read_bytes() == file
 
     def moved() -> bool:

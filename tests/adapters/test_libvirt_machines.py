@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -120,6 +121,34 @@ def test_what_other_hands_do_rings(world: LibvirtWorld) -> None:
         rung.clear()
         world.on("h1", lambda s, act=act: getattr(s, act)("vm"))  # type: ignore[misc]
         assert rung.wait(60), act
+
+
+def test_a_reset_by_other_hands_is_told_with_the_name_of_the_domain(
+    world: LibvirtWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test driver does not tell of resets: what libvirt would call is called here."""
+    libvirt = pytest.importorskip("libvirt")
+    asked: dict[int, Any] = {}
+    register = libvirt.virConnect.domainEventRegisterAny
+
+    def note(connect: Any, domain: Any, event_id: int, told: Any, more: Any) -> Any:
+        asked[event_id] = told
+        return register(connect, domain, event_id, told, more)
+
+    monkeypatch.setattr(libvirt.virConnect, "domainEventRegisterAny", note)
+    connection = open_libvirt(world.libvirts["h1"].uri)
+    rebooted: list[str] = []
+    connection.on_reboot(rebooted.append)
+
+    async def reset() -> None:
+        await connection.call(lambda s: s.domains(), what="look")
+        domain = SimpleNamespace(name=lambda: "vm")
+        await asyncio.to_thread(asked[libvirt.VIR_DOMAIN_EVENT_ID_REBOOT], None, domain, None)
+        await asyncio.sleep(0)
+
+    asyncio.run(reset())
+    connection.close()
+    assert rebooted == ["vm"]
 
 
 class _GoesOff:

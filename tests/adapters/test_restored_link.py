@@ -94,6 +94,31 @@ def test_one_private_file_holds_all_that_another_machine_needs(tmp_path: Path) -
     SqliteStore.in_folder(tmp_path / "new").close()
 
 
+def test_what_operators_trust_comes_back_unless_the_machine_has_an_authority_of_its_own(
+    tmp_path: Path,
+) -> None:
+    old = control_in(tmp_path / "old", "h1")
+    (old / "operator-tls").mkdir()
+    for name in ("authority.key", "authority.crt", "server.key", "server.crt"):
+        (old / "operator-tls" / name).write_text(f"{name} of before")
+    file = saved(old, tmp_path / "b")
+
+    put_back(file, tmp_path / "new")
+
+    there = tmp_path / "new" / "operator-tls"
+    assert stat.S_IMODE(there.stat().st_mode) == 0o700
+    assert {path.name: path.read_text() for path in there.iterdir()} == {
+        "authority.key": "authority.key of before",
+        "authority.crt": "authority.crt of before",
+    }
+    assert stat.S_IMODE((there / "authority.key").stat().st_mode) == 0o600
+
+    for name in ("authority.key", "authority.crt"):
+        (old / "operator-tls" / name).write_text(f"{name} of since")
+    put_back(file, old, force=True)
+    assert (old / "operator-tls" / "authority.key").read_text() == "authority.key of since"
+
+
 def test_the_database_that_comes_of_a_backup_holds_no_key(tmp_path: Path) -> None:
     file = saved(control_in(tmp_path / "old", "h1"), tmp_path / "b")
     assert b"the key of ours" in file.read_bytes()

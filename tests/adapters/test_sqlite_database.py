@@ -37,6 +37,7 @@ from forewarn.core.model import (
 )
 from forewarn.core.vm_profile import Priority
 from forewarn.ports import Change, StoreFailed
+from support.journal import lines_of, worded
 from support.store_values import Values
 
 COUNTED = 1  # the row that counts commits
@@ -223,9 +224,9 @@ def test_the_file_is_synced_at_every_commit_and_only_its_owner_reads_it(
 def test_the_wal_is_moved_into_the_database_now_and_then(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    fact = Fact(kind=FactKind.DOWNTIME, at_ms=1, detail={"words": "x" * 2_000})
-    for _ in range(30):
-        commit(store, Change(facts=(fact,) * 100))
+    fact = worded(1, "x" * 2_000)
+    for turn in range(30):
+        commit(store, Change(lines=lines_of([fact] * 100, after=turn * 100)))
     size = (tmp_path / f"{DATABASE_NAME}-wal").stat().st_size
     assert size < 30 * 100 * 2_000  # it was used over and over, not only added to
     assert store.journal_end() == 3_000
@@ -262,7 +263,7 @@ def test_more_readers_than_connections_all_get_their_answer(store: SqliteStore) 
         reader.start()
     for number in range(1, 200):
         fact = Fact(kind=FactKind.DOWNTIME, at_ms=number)
-        commit(store, Change(heartbeat_ms=number, facts=(fact,)))
+        commit(store, Change(heartbeat_ms=number, lines=lines_of([fact], after=number - 1)))
     done.set()
     for reader in readers:
         reader.join()
@@ -326,7 +327,7 @@ BIG = "x" * 100_000
     "too_big",
     [
         Change(inventory="x", inventory_packed=BIG),
-        Change(facts=(Fact(kind=FactKind.DOWNTIME, at_ms=1, detail={"words": BIG}),)),
+        Change(lines=lines_of([worded(1, BIG)])),
         Change(scopes=((None, Scope(name=BIG, kind=ScopeKind.STANDALONE)),)),
     ],
     ids=["inventory", "fact", "scope"],

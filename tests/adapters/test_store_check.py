@@ -15,6 +15,7 @@ from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.sqlite.store_check import Finding, check_backup, check_folder
 from forewarn.core.membership import Members
 from forewarn.ports import Change, FirstRead
+from support.journal import lines_of
 from support.store_values import Values
 
 
@@ -28,7 +29,7 @@ def filled(folder: Path) -> SqliteStore:
             scopes=tuple((None, values.scope()) for _ in range(5)),
             hosts=tuple((None, values.host()) for _ in range(3)),
             operations=((None, values.operation()),),
-            facts=tuple(values.fact() for _ in range(10)),
+            lines=lines_of(values.fact() for _ in range(10)),
             first_reads=(FirstRead(event_id="E", vm="v", scope="s", read_ms=1),),
         )
     )

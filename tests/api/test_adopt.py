@@ -87,8 +87,9 @@ def place() -> Iterator[Place]:
 
     with running(
         fleet="",
-        with_control=lambda control: AdoptRoutes(control, report_intake, by=ADA).table(),
+        with_control=lambda control: AdoptRoutes(control, report_intake).table(),
         volatile=volatile,
+        by=ADA,
     ) as world:
         for host in HOSTS:
             world.submit(ordered.host_joined(host, by=host))
@@ -383,7 +384,9 @@ def test_adopting_a_vm_beside_another_update_domain_of_its_scope_says_so(place: 
     answer = place.world.order("/v1/vms/web-9/adopt", body)
     writing.result(WAIT_S)
     (note,) = answer["notes"]
-    assert note.startswith("Host h1 carries update domains 0, 1 of scope web: what hits the host")
+    assert note.startswith(
+        "Host h1 carries update domains 0, 1 of scope web: one impact on the host"
+    )
     writing = place.writes()
     ran = ask(place.world, "vm", "adopt", "web-9", "--scope", "web", "--update-domain", "1")
     writing.result(WAIT_S)

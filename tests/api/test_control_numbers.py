@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from forewarn.control.journal_log import JournalLog
 from forewarn.core.model import Fact, FactKind
 from forewarn.ports import Change
 from forewarn.wire import link as wire
+from support.journal import lines_of
 from support.link_world import ControlWorld, control_running, run
 
 DAY_S = 86_400
@@ -94,7 +96,11 @@ def test_each_line_of_the_journal_is_a_line_of_the_log_where_that_is_wanted(
         fleet = '[[host]]\nname = "h9"\n'
         async with control_running(tmp_path, fleet=fleet, log_journal=wanted) as world:
             await world.order("/v1/hosts/h9/close")
+        async with control_running(tmp_path, fleet=fleet, log_journal=wanted) as world:
+            await world.order("/v1/hosts/h9/open")
+            kept.extend((await world.operator("GET", "/v1/journal")).json()["items"])
 
+    kept: list[dict[str, object]] = []
     with capture_logs() as logs:
         run(story)  # to its end: then every line is written
     facts = [line for line in logs if line["event"] == "fact"]
@@ -105,6 +111,11 @@ def test_each_line_of_the_journal_is_a_line_of_the_log_where_that_is_wanted(
     assert (line["host"], line["by"]) == ("h9", "operator")
     assert "scope" not in line
     assert "inventory-applied" in [one["kind"] for one in facts]
+    said = [(one["number"], one["at"], one["kind"]) for one in facts]
+    assert said[: len(kept)] == [(one["number"], one["at"], one["kind"]) for one in kept]
+    details = [one["detail"] for one in facts if "detail" in one]
+    assert details
+    assert all(isinstance(json.loads(one), dict) for one in details)
 
 
 def test_a_log_that_is_slow_keeps_no_commit_waiting_and_says_what_was_left_out() -> None:
@@ -118,9 +129,9 @@ def test_a_log_that_is_slow_keeps_no_commit_waiting_and_says_what_was_left_out()
 
     with capture_logs(processors=[slow]) as logs:
         journal = JournalLog(waiting_max=2)
-        journal.committed([Change(facts=(fact,))])
+        journal.committed([Change(lines=lines_of([fact]))])
         assert stuck.wait(60)
-        journal.committed([Change(facts=(fact,) * 5)])  # returns, or this test hangs
+        journal.committed([Change(lines=lines_of([fact] * 5))])  # returns, or this test hangs
         go_on.set()
         journal.end()
     assert [one["event"] for one in logs] == ["fact", "facts_left_out", "fact", "fact"]

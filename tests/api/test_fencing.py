@@ -7,6 +7,7 @@ from pathlib import Path
 from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.wire import link as wire
 from support.link_world import control_running, run
+from support.ordered import WHY
 from support.shown_scopes import sighting
 
 VM_ID = "6695eb01-f6a4-8304-79aa-97f2502e193f"
@@ -31,8 +32,12 @@ def test_vms_of_a_host_that_is_heard_are_not_started_elsewhere_unless_it_is_forc
             assert (shown["health"], shown["fenced"]) == ("ok", False)
 
             # That it has failed may be said of any host: nothing starts twice by that.
-            assert (await world.order("/v1/hosts/h1/fail", {"force": True}))["health"] == "failed"
-            forced = await world.order("/v1/hosts/h1/fail", {"fenced": True, "force": True})
+            assert (await world.order("/v1/hosts/h1/fail", {"force": True, "reason": WHY}))[
+                "health"
+            ] == "failed"
+            forced = await world.order(
+                "/v1/hosts/h1/fail", {"fenced": True, "force": True, "reason": WHY}
+            )
             assert forced["fenced"] is True
 
     run(story)

@@ -79,3 +79,21 @@ def test_an_agent_that_has_stopped_reading_is_seen_while_its_neighbour_reads(
             assert found == {"web-0": "stopped", "web-1": "reading"}
 
     run(story)
+
+
+def test_of_vms_on_a_host_that_speaks_version_1_0_it_is_not_known_whether_they_read(
+    tmp_path: Path,
+) -> None:
+    """Such a host does not tell their polls: that is no sign of an agent that never read."""
+
+    async def story() -> None:
+        async with control_running(tmp_path, fleet=FLEET) as world:
+            h1 = await world.joined("h1")
+            for name, body in (("changes", wire.AskChanges(None, 0)), ("turn", wire.Turn())):
+                said = await h1.say(name, body, headers={wire.VERSION_HEADER: "1.0"})
+                assert said.status_code == 200
+            assert (await shown(world, "web-0"))["reading"] == "unknown"
+            await h1.changes()  # its daemon was upgraded
+            assert (await shown(world, "web-0"))["reading"] == "never"
+
+    run(story)

@@ -265,7 +265,7 @@ def test_the_operator_reads_that_two_daemons_speak_as_one_host_and_what_to_do(
             assert [(one["host"], "host.pem" in one["remedy"]) for one in told] == [("h1", True)]
 
             shown = (await world.operator("GET", "/v1/hosts/h1")).json()
-            assert shown["placement"] == "two daemons"
+            assert shown["placement"] == "two-daemons"
             assert shown["two_daemons"].startswith("Two daemons speak as host h1: neither is given")
             assert "stop its daemon" in shown["two_daemons"]
             listed = (await world.operator("GET", "/v1/hosts")).json()["items"]

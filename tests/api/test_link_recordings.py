@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,13 @@ number of LINK_VERSION in wire/link.py, and record a new folder: {AGAIN}
 The old folder stays as it is: hosts and controls of that version must still be understood. If
 something was renamed or removed, or is needed now, the other side of that version cannot work with
 this one any more: add it beside the old one instead."""
-# Only a host in the process of control is told where a VM listens.
-NEVER_SAID = {("ShownVm", "listen")}
+# What these versions said is not recorded over. The present one is here for the day it is older.
+KEPT = {
+    "1.0": "85e2f280f605c2929ce679ce6bc89045",
+    "1.1": "4d4aa149f0d73921c0386f9598317ae0",
+}
+# Only a host in the process of control is told where a VM listens, and may lose a local disk.
+NEVER_SAID = {("ShownVm", "listen"), ("Work", "lose_disk")}
 
 
 def exchanges(folder: Path) -> Iterator[Any]:
@@ -99,6 +105,15 @@ def test_control_and_hosts_say_what_this_version_said(tmp_path: Path) -> None:
     for name, text in today.items():
         for now, then in zip(json.loads(text), json.loads(kept[name]), strict=True):
             assert without_words(now) == without_words(then), CHANGED
+
+
+def test_what_an_older_version_said_stays_as_it_was_recorded() -> None:
+    older = [folder for folder in folders() if folder != HERE]
+    assert [one.name for one in older if one.name not in KEPT] == [], "Add its digest to KEPT."
+    for folder in older:
+        files = sorted(folder.glob("*.json"))
+        said = b"".join(file.name.encode() + b"\0" + file.read_bytes() for file in files)
+        assert hashlib.sha256(said).hexdigest()[:32] == KEPT[folder.name], CHANGED
 
 
 def test_every_kind_of_message_is_in_the_recording() -> None:

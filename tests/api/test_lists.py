@@ -68,7 +68,7 @@ def test_an_after_that_no_list_has_given_is_refused(
     answer = world.call("GET", f"{path}?after={quote(after)}")
 
     assert answer.status == 400
-    assert "What `next` said is accepted." in answer.json["remedy"]
+    assert "Send the `next` of the page before." in answer.json["remedy"]
 
 
 def test_events_operations_and_lines_are_found_by_what_they_are_about(

@@ -10,7 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from forewarn.control.metrics import ControlMetrics
+from forewarn.core.facts import ApprovedDetail
 from forewarn.core.model import EventType, FactKind
+from forewarn.core.principal import PrincipalKind
 from forewarn.endpoint import endpoint, protocol
 from forewarn.endpoint.metrics import EndpointMetrics
 from forewarn.endpoint.service import Counters
@@ -18,6 +20,7 @@ from forewarn.wire import problems
 from support import ordered
 from support.core_fleet import Cloud, scope
 from support.operator_world import OperatorWorld, running
+from support.ordered import WHY
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def test_delivered_notice_is_a_histogram_by_event_type(world: OperatorWorld) -> 
 def test_starts_that_nobody_was_told_of_are_no_delivered_notice(world: OperatorWorld) -> None:
     world.order("/v1/vms/lonely/restart")
     world.tick()
-    world.order("/v1/hosts/h2/fail", {"force": True})
+    world.order("/v1/hosts/h2/fail", {"force": True, "reason": WHY})
 
     found = numbers(world)
 
@@ -150,8 +153,14 @@ def test_approvals_are_counted_by_what_approved_and_not_by_its_name(name: str) -
     assert found["forewarn_approvals_total", ("operator",)] == 1
     assert found["forewarn_approvals_total", ("guest",)] == 1
     assert [fact.detail for fact in cloud.facts(FactKind.APPROVED)] == [
-        {"by_kind": "operator", "overridden_by": name, "reason": "a test"},
-        {},
+        ApprovedDetail(
+            event_type=EventType.REBOOT,
+            resources=("web-0",),
+            by_kind=PrincipalKind.OPERATOR,
+            overridden_by=name,
+            reason="a test",
+        ),
+        ApprovedDetail(event_type=EventType.REBOOT, resources=("web-1",)),
     ]
 
 
@@ -212,8 +221,8 @@ def test_every_reason_for_a_refusal_is_shown_at_0_from_the_start() -> None:
                 said.add(ast.unparse(node.args[1]))
             if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(".refusals"):
                 said.add(ast.unparse(node.slice))
-    said -= {"problem.reason", "RATE_LIMIT", "NOBODY"}
-    reasons = {problems.RATE_LIMIT, problems.NOBODY, *map(ast.literal_eval, said)}
+    said -= {"problem.reason", "RATE_LIMIT", "UNKNOWN_CALLER"}
+    reasons = {problems.RATE_LIMIT, problems.UNKNOWN_CALLER, *map(ast.literal_eval, said)}
     assert len(reasons) > 20
     assert reasons == set(problems.REFUSAL_REASONS)
     measures = ControlMetrics()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from forewarn.api import orders
+from forewarn.api.console.mount import ConsoleSetup
+from forewarn.api.console_routes import ConsoleRoutes
 from forewarn.api.doorbell import Doorbell
+from forewarn.api.feed_routes import FeedRoutes
 from forewarn.api.operator_routes import OperatorRoutes
-from forewarn.api.route_table import Right, table
+from forewarn.api.route_table import table
+from forewarn.api.token_routes import TokenRoutes
 from forewarn.control.commands import (
     Answer,
     CloseHost,
@@ -21,10 +25,12 @@ from forewarn.control.commands import (
     Order,
     RestartVm,
 )
+from forewarn.core.access import Right
 from forewarn.core.model import EventType, Outcome
 from forewarn.core.principal import OPERATOR
 from forewarn.wire.instants import TimeInput
 from support.operator_world import FLEET, OperatorWorld, running
+from support.ordered import WHY
 
 TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
@@ -89,7 +95,14 @@ def test_every_route_is_in_the_document(world: OperatorWorld, document: dict[str
         scratch=None,
         version="test",
     )
-    expected = {(spec.method.lower(), spec.path) for spec in table(routes)}
+    setup = ConsoleSetup()
+    specs = [
+        *table(routes),
+        *FeedRoutes(world.feed).table(),
+        *ConsoleRoutes(setup).table(),
+        *TokenRoutes(world.control, routes).table(),
+    ]
+    expected = {(spec.method.lower(), spec.path) for spec in specs}
 
     documented = {(verb, path) for path, verbs in document["paths"].items() for verb in verbs}
 
@@ -101,8 +114,7 @@ def test_every_route_in_the_document_is_there(
     world: OperatorWorld, document: dict[str, Any]
 ) -> None:
     for path, verbs in document["paths"].items():
-        (verb,) = verbs
-        other = "POST" if verb == "get" else "GET"
+        other = next(verb for verb in ("POST", "GET", "DELETE") if verb.lower() not in verbs)
         answer = world.call(other, path.format(name="nobody", id="nothing"))
         assert answer.status == 405, path
 
@@ -128,10 +140,28 @@ def test_every_schema_that_is_referred_to_is_there(document: dict[str, Any]) -> 
 
 
 def test_every_order_takes_an_idempotency_key(document: dict[str, Any]) -> None:
+    no_orders = {"/v1/console/links"}  # each link is good once
     for path, verbs in document["paths"].items():
-        if "post" in verbs:
+        if "post" in verbs and path not in no_orders:
             names = [parameter["name"] for parameter in verbs["post"]["parameters"]]
             assert "Idempotency-Key" in names, path
+
+
+def of_tokens(order: Callable[..., Any], get: Callable[..., Any]) -> Iterator[Any]:
+    yield order("/v1/tokens", {"name": "ci", "role": "owner", "scopes": ["web"]})
+    yield order("/v1/tokens/{name}/rotate", name="ci")
+    yield order("/v1/tokens/{name}/revoke", name="ci")
+    yield get("/v1/tokens/{name}", name="ci")
+    yield get("/v1/tokens")
+    yield get("/v1/whoami")
+
+
+LISTS = (
+    ("/v1/feed", "?limit=1000"),
+    ("/v1/feed/schemas", ""),
+    ("/v1/events", "?all=true"),
+    ("/v1/operations", "?all=true"),
+)
 
 
 def answers(world: OperatorWorld) -> Iterator[tuple[str, str, Any]]:
@@ -164,10 +194,16 @@ def answers(world: OperatorWorld) -> Iterator[tuple[str, str, Any]]:
     yield get("/v1/operations/{id}/explain", id=maintained[2]["operation_id"])
     yield get("/v1/operations")
     yield get("/v1/hosts/{name}", name="h2")
-    yield order("/v1/events/{id}/cancel", id=maintained[2]["events"][0]["event_id"])
+    postponed = order(
+        "/v1/events/{id}/postpone", {"until": "+1h"}, id=maintained[2]["events"][0]["event_id"]
+    )
+    yield postponed
+    yield get("/v1/events/{id}/explain", id=postponed[2]["event_id"])
+    yield get("/v1/events/{id}", id=postponed[2]["event_id"])
+    yield order("/v1/events/{id}/cancel", id=postponed[2]["event_id"])
     again = world.order("/v1/hosts/h2/maintain", {"event_type": "Reboot"})
     yield order("/v1/operations/{id}/cancel", id=again["operation_id"])
-    yield order("/v1/hosts/{name}/fail", {"fenced": True, "force": True}, name="h2")
+    yield order("/v1/hosts/{name}/fail", {"fenced": True, "force": True, "reason": WHY}, name="h2")
     yield order("/v1/vms/{name}/start", {"on": "h3"}, name="web-1")
     yield order("/v1/hosts/{name}/repair", name="h2")
     yield order("/v1/hosts/{name}/degrade", name="h1")
@@ -181,11 +217,13 @@ def answers(world: OperatorWorld) -> Iterator[tuple[str, str, Any]]:
     yield order("/v1/scopes/{name}/release", name="spotty")
     more = f'{FLEET}\n[[host]]\nname = "h4"\n'
     yield "post", "/v1/inventory", world.call("POST", "/v1/inventory", more).json
+    yield from of_tokens(order, get)
     for path in ("/v1/vms", "/v1/hosts", "/v1/scopes", "/v1/events", "/v1/journal", "/v1/health"):
         yield get(path)
-    yield get("/v1/events", "?all=true")
-    yield get("/v1/operations", "?all=true")
+    for path, query in LISTS:
+        yield get(path, query)
     yield get("/v1/openapi.json")
+    yield order("/v1/console/links")
 
 
 def test_every_answer_has_the_documented_keys_and_no_others(
@@ -197,7 +235,11 @@ def test_every_answer_has_the_documented_keys_and_no_others(
     for verb, path, answer in given:
         content = document["paths"][path][verb]["responses"]["200"]["content"]
         assert mistakes(answer, content["application/json"]["schema"], document, path) == []
-    not_json = {("get", "/v1/backup"), ("get", "/metrics")}
+    not_json = {
+        ("get", "/v1/backup"),
+        ("get", "/metrics"),
+        ("get", "/v1/feed/schemas/{name}"),
+    }
     documented = {(verb, path) for path, verbs in document["paths"].items() for verb in verbs}
     assert {(verb, path) for verb, path, _ in given} == documented - not_json
 
@@ -227,12 +269,11 @@ def test_what_of_an_inventory_has_to_wait_is_in_the_answer_only_then(
 
 
 def test_every_order_names_its_command_and_everything_its_right(world: OperatorWorld) -> None:
-    specs = table(
-        OperatorRoutes(
-            world.control, measures=world.measures, doorbell=Doorbell(), scratch=None, version="t"
-        )
+    routes = OperatorRoutes(
+        world.control, measures=world.measures, doorbell=Doorbell(), scratch=None, version="t"
     )
-    assert {spec.right for spec in specs} == {Right.OPERATE}
+    specs = [*table(routes), *TokenRoutes(world.control, routes).table()]
+    assert {spec.right for spec in specs} == set(Right) - {Right.OVERRIDE}
     ordering = {spec.name for spec in specs if spec.command is not None}
     assert ordering == {spec.name for spec in specs if spec.method == "POST"}
     named = {spec.command for spec in specs if spec.name != "inventory-apply"} - {None}

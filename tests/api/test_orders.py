@@ -16,6 +16,7 @@ from forewarn.core.model import Outcome
 from forewarn.ports import StoreFailed
 from support.events import KEYS_OF_AN_EVENT
 from support.operator_world import FLEET, OperatorWorld, running
+from support.ordered import WHY
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_a_host_that_carries_two_domains_is_refused_unless_the_operator_accepts(
     with running(fleet=both) as crowded:
         refused = crowded.call("POST", "/v1/hosts/h1/maintain", {"event_type": "Reboot"})
         accepted = crowded.order(
-            "/v1/hosts/h1/maintain", {"event_type": "Reboot", "break_domains": True}
+            "/v1/hosts/h1/maintain", {"event_type": "Reboot", "break_domains": True, "reason": WHY}
         )
 
     assert (refused.status, refused.json["code"]) == (409, "two-domains-on-host")
@@ -148,7 +149,7 @@ def test_a_host_is_closed_and_opened_again(world: OperatorWorld) -> None:
 
 
 def test_a_failed_host_answers_the_events_of_its_vms(world: OperatorWorld) -> None:
-    answer = world.order("/v1/hosts/h1/fail", {"fenced": True, "force": True})
+    answer = world.order("/v1/hosts/h1/fail", {"fenced": True, "force": True, "reason": WHY})
 
     assert (answer["health"], answer["fenced"]) == ("failed", True)
     assert {event["scope"] for event in answer["events"]} == {"web", "lonely"}
@@ -283,7 +284,7 @@ def test_the_same_key_for_another_order_is_refused_and_nothing_is_done(
 
 
 def test_a_refused_order_is_not_remembered(world: OperatorWorld) -> None:
-    world.order("/v1/hosts/h1/fail", {"force": True})
+    world.order("/v1/hosts/h1/fail", {"force": True, "reason": WHY})
     headers = {"Idempotency-Key": "k"}
     body = {"event_type": "Reboot"}
     assert world.call("POST", "/v1/hosts/h1/maintain", body, headers=headers).status == 409

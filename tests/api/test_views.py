@@ -14,6 +14,7 @@ import pytest
 from forewarn.api.operator_routes import FOLLOWERS_MAX
 from forewarn.core.model import MINUTE_MS
 from support.operator_world import OperatorWorld, running
+from support.ordered import WHY
 
 
 @pytest.fixture
@@ -177,6 +178,16 @@ def test_a_receipt_tells_promised_readable_and_read_apart(world: OperatorWorld) 
     assert "web-0 did not read it" in by_id[unread]["why"]
 
 
+def test_a_vm_that_approves_without_a_get_before_has_read_the_event(world: OperatorWorld) -> None:
+    event_id = restarted(world)["event_id"]
+    world.hosts_beat()
+    world.approves("web-0", event_id)
+    world.tick()
+    receipt = world.get(f"/v1/events/{event_id}")["receipt"]
+    assert receipt["unread_by"] == []
+    assert receipt["first_reads"][0]["read"] == receipt["approved"]
+
+
 def test_an_operators_approval_is_never_said_to_have_kept_the_promise(
     world: OperatorWorld,
 ) -> None:
@@ -195,6 +206,8 @@ def test_an_operators_approval_is_never_said_to_have_kept_the_promise(
     assert (shown["overridden_by"], shown["override_reason"]) == ("operator", "a CVE")
     (line,) = world.get(f"/v1/journal?event={event_id}&kind=approved")["items"]
     assert line["detail"] == {
+        "event_type": "Reboot",
+        "resources": ["web-0"],
         "by_kind": "operator",
         "overridden_by": "operator",
         "reason": "a CVE",
@@ -223,7 +236,7 @@ def test_a_vm_that_approves_overrides_nothing(world: OperatorWorld) -> None:
 
     assert (shown["approved_by"], shown["overridden_by"]) == ("web-0", None)
     (line,) = world.get(f"/v1/journal?event={event_id}&kind=approved")["items"]
-    assert line["detail"] == {}
+    assert line["detail"] == {"event_type": "Reboot", "resources": ["web-0"]}
 
 
 def test_the_receipt_of_a_silent_event_says_that_nobody_was_told(world: OperatorWorld) -> None:
@@ -238,7 +251,7 @@ def test_the_receipt_of_a_silent_event_says_that_nobody_was_told(world: Operator
 
 def test_the_receipt_of_a_failure_promises_nothing(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
-    event = world.order("/v1/hosts/h1/fail", {"force": True})["events"][0]
+    event = world.order("/v1/hosts/h1/fail", {"force": True, "reason": WHY})["events"][0]
 
     receipt = world.get(f"/v1/events/{event['event_id']}")["receipt"]
 

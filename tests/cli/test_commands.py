@@ -309,14 +309,14 @@ def test_an_operator_is_told_which_scopes_are_silent(world: OperatorWorld) -> No
 def test_maintain_passes_time_and_consent_to_break_domains(world: OperatorWorld) -> None:
     order = ("host", "maintain", "h1", "--type", "Reboot")
 
-    ran = ask(world, *order, "--not-before", "+2h", "--break-domains", "--json")
+    ran = ask(world, *order, "--not-before", "+2h", "--break-domains", "--reason", "no", "--json")
 
     assert ran.json["ordered_not_before"] == "2026-03-03T12:00:00.000Z"
     assert ran.json["events"][0]["event_type"] == "Reboot"
 
 
 def test_a_vm_without_a_host_is_started_on_one_that_is_named(world: OperatorWorld) -> None:
-    ask(world, "host", "fail", "h1", "--fenced", "--force")
+    ask(world, "host", "fail", "h1", "--fenced", "--force", "--reason", "no")
     world.order("/v1/hosts/h3/close")
     refused = ask(world, "vm", "start", "web-0", "--on", "h3")
     assert (refused.code, "Host h3 cannot take web-0: closed" in joined(refused.err)) == (1, True)
@@ -349,6 +349,24 @@ def test_every_order_passes_its_window(world: OperatorWorld) -> None:
         ("host", "degrade", "h1"),
     ):
         assert ask(world, *order, *said, "--json").json["window"] == window
+
+
+def test_a_redeploy_that_loses_the_local_disk_is_ordered_and_shown_as_one(
+    world: OperatorWorld,
+) -> None:
+    event = ask(world, "vm", "redeploy", "web-0", "--lose-disk", "--json").json
+    assert event["lose_disk"] is True
+    shown = ask(world, "event", "show", event["event_id"])
+    assert "local disks lost" in joined(shown.out)
+    order = ("host", "maintain", "h1", "--lose-disk", "--json", "--type")
+    operation = ask(world, *order, "Redeploy").json
+    assert operation["lose_disk"] is True
+    shown = ask(world, "operation", "show", operation["operation_id"])
+    assert "local disks lost" in joined(shown.out)
+    refused = ask(world, *order, "Freeze")
+    assert refused.code != 0
+    assert "--lose-disk is accepted for a Redeploy only" in joined(refused.err)
+    assert ask(world, "vm", "restart", "web-0", "--lose-disk").code == 2
 
 
 @pytest.mark.parametrize("window", ["+1h", "+1h/", "/+1h", "+1h/+2h/+3h"])
@@ -391,6 +409,52 @@ def test_a_time_that_is_raised_to_the_minimum_notice_is_said(world: OperatorWorl
     assert "raised" not in ask(world, *order, "+20m").out
 
 
+def test_an_operation_shows_the_time_that_holds_first(world: OperatorWorld) -> None:
+    world.polls("web", "web-0")
+    order = ("host", "maintain", "h1", "--type", "Reboot", "--not-before", "+5m", "--json")
+    operation_id = ask(world, *order).json["operation_id"]
+    shown = joined(ask(world, "operation", "show", operation_id).out)
+    assert "not before 10:15:00" in shown
+    assert "(raised from 10:05:00 to 10:15:00: the minimum notice is 15m)" in shown
+
+
+def test_an_event_that_ended_says_no_where_one_that_goes_on_says_not_yet(
+    world: OperatorWorld,
+) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+    shown = joined(ask(world, "event", "show", event_id).out)
+    assert "web-0: not yet" in shown
+    assert "started not yet" in shown
+    ask(world, "event", "cancel", event_id)
+    shown = joined(ask(world, "event", "show", event_id).out)
+    assert "web-0: no " in shown
+    assert "started no " in shown
+    assert "not yet" not in shown
+
+
+def test_what_has_started_and_waits_for_a_host_is_said_to_be_given_up(
+    world: OperatorWorld,
+) -> None:
+    world.order("/v1/hosts/h1/fail", {"force": True, "reason": "a test"})
+    event_id = next(e["event_id"] for e in world.get("/v1/events")["items"])
+    said = joined(ask(world, "event", "explain", event_id).out)
+    assert "It is given up at" in said
+    assert "None of these holds it" not in said
+
+
+def test_a_vm_shows_its_os(world: OperatorWorld) -> None:
+    assert "os Linux" in joined(ask(world, "vm", "show", "web-0").out)
+
+
+def test_a_second_operation_of_a_type_names_the_order_that_cancels_the_first(
+    world: OperatorWorld,
+) -> None:
+    order = ("host", "maintain", "h1", "--type", "Freeze", "--json")
+    first = ask(world, *order).json["operation_id"]
+    assert f"`forewarn operation cancel {first}`" in joined(ask(world, *order).err)
+
+
 def test_the_earliest_start_that_has_moved_stands_in_the_list_and_in_show(
     world: OperatorWorld,
 ) -> None:
@@ -420,11 +484,16 @@ def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: OperatorWor
     assert degraded["ordered_not_before"] == "2026-03-04T10:00:00.000Z"
     heard = ask(world, "host", "fail", "h1")
     assert (heard.code, "Host h1 has not failed: it was heard" in heard.err) == (1, True)
-    assert ask(world, "host", "fail", "h1", "--force", "--json").json["fenced"] is False
+    assert (
+        ask(world, "host", "fail", "h1", "--force", "--reason", "no", "--json").json["fenced"]
+        is False
+    )
     heard = ask(world, "host", "fail", "h1", "--fenced")
     assert (heard.code, "Host h1 is not off" in heard.err) == (1, True)
     assert "--force" in heard.err
-    forced = ask(world, "host", "fail", "h1", "--fenced", "--force", "--json").json
+    forced = ask(
+        world, "host", "fail", "h1", "--fenced", "--force", "--reason", "no", "--json"
+    ).json
     assert forced["fenced"] is True
     assert ask(world, "host", "repair", "h1", "--json").json["health"] == "ok"
 
@@ -449,7 +518,7 @@ def test_an_approval_by_an_operator_needs_a_reason_and_is_an_override(
     world.tick()
     shown = ask(world, "event", "show", event_id).out
 
-    assert without.code == 2
+    assert without.code == 1
     assert "--reason" in without.err
     assert "by operator: a kernel CVE" in shown
     assert "overridden by operator: a kernel CVE" in shown
@@ -496,6 +565,8 @@ def test_the_service_says_where_its_state_is_and_that_it_is_kept(
         guest=("127.0.0.1", 1),
         operator_url="http://127.0.0.1:2",
         operator_socket=Path("/state/run/operator.sock"),
+        operator_authority=None,
+        console_link="http://127.0.0.1:2/console/enter?code=x",
         listeners={},
         example="",
         data=Path("/state"),
@@ -512,3 +583,75 @@ def test_the_service_says_where_its_state_is_and_that_it_is_kept(
     ).stdout
     assert "The state is kept in the data folder" in recipe
     assert 'forewarn serve --data "/elsewhere"' in recipe
+
+
+# Postponing.
+
+
+def upkeep(world: OperatorWorld) -> str:
+    """The event of web in the maintenance of h1."""
+    world.polls("web", "web-0")
+    events = ask(world, "host", "maintain", "h1", "--type", "Reboot", "--json").json["events"]
+    world.hosts_beat()
+    (event_id,) = (one["event_id"] for one in events if one["scope"] == "web")
+    found: str = event_id
+    return found
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_an_event_is_postponed_and_the_answer_says_to_when_and_with_what(
+    world: OperatorWorld,
+) -> None:
+    old = upkeep(world)
+    ran = ask(world, "event", "postpone", old[:8], "--until", "+2h", "--reason", "a sale")
+    assert ran.code == 0, ran.err
+    events = world.get("/v1/events")["items"]
+    (new,) = (one for one in events if one["scope"] == "web")
+    (other,) = (one["event_id"] for one in events if one["scope"] == "lonely")
+    said = words(ran.out)
+    assert f"Reboot of web-0 is scheduled: event {new['event_id']}" in said
+    assert f"in place of event {old}, postponed once, by 1h 45m in all." in said
+    assert f"Its operation is postponed whole, with event {other}." in said
+    assert fits(ran.out)
+    answered = ask(world, "event", "postpone", new["event_id"], "--until", "+3h", "--json").json
+    assert answered["postponed_from"] == new["event_id"]
+
+
+def test_show_and_explain_tell_of_an_event_that_was_postponed(world: OperatorWorld) -> None:
+    old = upkeep(world)
+    new = ask(world, "event", "postpone", old, "--until", "+2h", "--json").json["event_id"]
+    shown = words(ask(world, "event", "show", new).out)
+    assert "postponed once, by 1h 45m in all" in shown
+    assert f"in place of {old}" in shown
+    assert f"chain {old}, for 10:15:00" in shown
+    assert "chain this event, for 12:00:00" in shown
+    gone = words(ask(world, "event", "show", old).out)
+    assert "outcome postponed by operator" in gone
+    assert f"replaced by {new}" in gone
+    explained = words(ask(world, "event", "explain", new).out)
+    assert "It was postponed once, by 1h 45m in all. Its owner may postpone it 2 more times" in (
+        explained
+    )
+    assert f"forewarn event postpone {new} --until TIME" in explained
+    over = words(ask(world, "event", "explain", old).out)
+    assert f"Event {new} was announced in its place." in over
+    restart = restarted(world)
+    assert "is not postponed" in words(ask(world, "event", "explain", restart).out)
+
+
+def test_a_time_that_was_raised_to_the_notice_is_said(world: OperatorWorld) -> None:
+    old = upkeep(world)
+    world.pass_minutes(14)
+    said = words(ask(world, "event", "postpone", old, "--until", "+2m").out)
+    assert "raised from" in said
+    assert "the minimum notice is 15m" in said
+
+
+def test_a_refusal_to_postpone_says_what_would_be_accepted(world: OperatorWorld) -> None:
+    ran = ask(world, "event", "postpone", restarted(world), "--until", "+2h")
+    assert ran.code == 1
+    assert "Cancel it (`forewarn event cancel" in words(ran.err)
+    assert ask(world, "event", "postpone", upkeep(world)).code == 2  # --until is missing

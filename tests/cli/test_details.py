@@ -101,10 +101,10 @@ def test_a_host_that_refuses_control_is_seen_in_the_list_and_says_why_when_it_is
 def test_a_host_as_which_two_daemons_speak_is_seen_in_the_list_and_says_what_to_do() -> None:
     now = datetime(2026, 3, 3, tzinfo=UTC)
     words = "Two daemons speak as host h1: stop one."
-    host = {**HOST, "refuses": "", "two_daemons": words, "placement": "two daemons"}
+    host = {**HOST, "refuses": "", "two_daemons": words, "placement": "two-daemons"}
     listed = printed(tables.hosts([host], now))
     assert "yes, two daemons" in listed
-    assert "no: two daemons" in listed
+    assert "no: two-daemons" in listed
     assert words in printed(details.host(host, now))
     assert "daemons" not in printed(details.host(HOST, now))
     silent = {**host, "alive": False, "silent_seconds": 20}

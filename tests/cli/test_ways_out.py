@@ -184,7 +184,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     ran = forewarn("vm", "list", environment={"FOREWARN_URL": url, "FOREWARN_TOKEN": "x"})
 
     assert ran.code == 2
-    assert "http://HOST:PORT" in ran.err
+    assert "https://HOST:PORT" in ran.err
 
 
 @pytest.mark.parametrize("token", ["t\xf6ken", "two\nlines", "\u2603"])

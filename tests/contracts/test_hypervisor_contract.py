@@ -526,3 +526,26 @@ def test_the_simulated_hypervisor_places_a_vm_once() -> None:
 def test_a_vm_that_already_runs_is_not_started_again(bench: Bench) -> None:
     action = on_target(ActionKind.START_VM)
     assert look(bench, action) is SightKind.DONE
+
+
+def test_a_move_that_loses_the_local_disk_does_so_or_is_refused_before_anything_is_done(
+    bench: Bench,
+) -> None:
+    """Of the two only the simulated one does it: libvirt does not say which disks are local."""
+    action = replace(claimed(bench, ActionKind.MOVE_VM), lose_disk=True)
+    if isinstance(bench, SimulatedBench):
+        now(bench.hypervisor.begin("h1", action))
+        bench.wait_for_the_end()
+        assert look(bench, action) is SightKind.DONE
+        assert (bench.where("vm"), bench.simulated.disks_lost("vm")) == ("h2", 1)
+    else:
+        with pytest.raises(HypervisorFailed, match="keeps every disk"):
+            now(bench.hypervisor.begin("h1", action))
+        assert (bench.where("vm"), look(bench, action)) == ("h1", SightKind.NOT_BEGUN)
+
+
+def test_a_move_keeps_the_local_disk_unless_it_is_to_be_lost() -> None:
+    bench = SimulatedBench()
+    now(bench.hypervisor.begin("h1", claimed(bench, ActionKind.MOVE_VM)))
+    bench.wait_for_the_end()
+    assert (bench.where("vm"), bench.simulated.disks_lost("vm")) == ("h2", 0)

@@ -27,6 +27,7 @@ from forewarn.ports import EVERYTHING, HostLink
 from forewarn.wire import link as wire
 from forewarn.wire.link import ReadBefore, Since, Work
 from support.clock import ManualClock
+from support.journal import said
 from support.link_world import ControlWorld, control_running, run
 from support.said import Saying
 from support.waiting import until
@@ -262,7 +263,7 @@ def test_a_turn_that_is_sent_twice_at_once_is_taken_once(
                 assert isinstance(one, Unavailable | Conflict), one
             await rests(there, turn)
             new = there.facts()[number:]
-            told = Counter((f.kind, f.event_id, f.vm, f.host, str(f.detail)) for f in new)
+            told = Counter((f.kind, f.event_id, f.vm, f.host, str(said(f))) for f in new)
             assert set(told.values()) <= {1}, told
             known = there.everything()
             await say(there)

@@ -24,16 +24,19 @@ from forewarn.core.model import (
     ScopeKind,
     Vm,
 )
+from forewarn.core.retention import Prunable
 from forewarn.ports import (
     EVERYTHING,
     Change,
     FirstRead,
+    JournalLine,
     ListFilter,
     RememberedAnswer,
     StaleRevision,
     Store,
     StoreFailed,
 )
+from support.journal import lines_of
 from support.store_values import Values, is_open, open_part
 
 T = TypeVar("T")
@@ -101,7 +104,7 @@ class StoreWorld:
             scopes=tuple((None, values.scope()) for _ in range(3)),
             hosts=tuple((None, values.host()) for _ in range(2)),
             operations=tuple((None, values.operation()) for _ in range(2)),
-            facts=tuple(values.fact() for _ in range(3)),
+            lines=lines_of((values.fact() for _ in range(3)), after=len(self.facts)),
             heartbeat_ms=values.any(int),
             inventory=values.any(str),
         )
@@ -117,7 +120,7 @@ class StoreWorld:
             scopes=tuple((s, values.evolve_scope(s)) for s in some(self.scopes)),
             hosts=tuple((h, values.evolve_host(h)) for h in some(self.hosts)),
             operations=tuple((o, values.evolve_operation(o)) for o in some(self.operations)),
-            facts=(values.fact(),),
+            lines=lines_of([values.fact()], after=len(self.facts)),
         )
 
     def saved(self, change: Change) -> None:
@@ -129,7 +132,7 @@ class StoreWorld:
             self.operations.pop(operation.operation_id, None)
             if is_open(operation):
                 self.operations[operation.operation_id] = operation
-        self.facts += change.facts
+        self.facts += [line.fact for line in change.lines]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -200,7 +203,8 @@ def test_a_stale_revision_is_refused_and_changes_nothing(store: SqliteStore, wha
     newer = evolve(made)
     commit(store, only(field, made, newer))
     before = store.load()
-    late = replace(only(field, made, evolve(made)), facts=(values.fact(),), heartbeat_ms=1)
+    lines = lines_of([values.fact()])
+    late = replace(only(field, made, evolve(made)), lines=lines, heartbeat_ms=1)
     store.begin()
     assert isinstance(raised(store, late), StaleRevision)
     store.commit()
@@ -464,12 +468,12 @@ def test_operations_are_read_newest_first_with_members_and_action(store: SqliteS
 def test_the_journal_grows_at_its_end_and_can_be_followed(store: SqliteStore) -> None:
     values = Values(11)
     made = [values.fact(scope=scope, event_id=e) for scope in ("a", "b") for e in ("1", "2", None)]
-    commit(store, Change(facts=tuple(made[:4])))
-    commit(store, Change(facts=tuple(made[4:])))
+    commit(store, Change(lines=lines_of(made[:4])))
+    commit(store, Change(lines=lines_of(made[4:], after=4)))
     lines = store.journal(EVERYTHING, after=0, limit=A_LOT)
     numbers = [line.number for line in lines]
     assert [line.fact for line in lines] == made
-    assert numbers == sorted(set(numbers))
+    assert numbers == [1, 2, 3, 4, 5, 6]
     assert store.journal_end() == numbers[-1]
     assert facts(store, after=numbers[1], limit=2) == made[2:4]
 
@@ -484,11 +488,49 @@ def test_the_journal_grows_at_its_end_and_can_be_followed(store: SqliteStore) ->
     assert found("b", "2") == [made[4]]
 
 
+def test_lines_go_on_where_the_journal_ends_or_nothing_is_saved(store: SqliteStore) -> None:
+    fact = Fact(kind=FactKind.HOST_CLOSED, at_ms=1)
+    commit(store, Change(lines=lines_of([fact, fact])))
+    one, two, three = (JournalLine(number=number, fact=fact) for number in (3, 4, 5))
+    store.begin()
+    assert isinstance(raised(store, Change(lines=lines_of([fact], after=1))), StaleRevision)
+    for wrong in ((two,), (one, three), (one, one), (two, one)):
+        assert isinstance(raised(store, Change(lines=wrong, heartbeat_ms=1)), Unstorable)
+    store.save(Change(lines=(one,)))
+    store.save(Change(lines=(two,)))  # it goes on also within a transaction
+    store.rollback()
+    commit(store, Change(lines=(one, two)))
+    snapshot = store.load()
+    assert (snapshot.journal.end, snapshot.heartbeat_ms) == (4, None)
+    assert [line.number for line in store.journal(EVERYTHING, after=0, limit=9)] == [1, 2, 3, 4]
+
+
+def test_the_store_knows_up_to_where_lines_were_pruned(store: SqliteStore) -> None:
+    fact = Fact(kind=FactKind.HOST_CLOSED, at_ms=1)
+    commit(store, Change(lines=lines_of([fact] * 9)))
+    assert store.load().journal.pruned_through == 0
+    for number, gone in enumerate([(1, 2, 5), (3,), ()], 10):
+        pruned = Prunable(lines=gone, events=("never",))
+        line = JournalLine(number=number, fact=fact)
+        commit(store, Change(pruned=pruned, lines=(line,)))
+        assert store.load().journal.pruned_through == 5
+    assert [one.number for one in store.journal(EVERYTHING, after=0, limit=4)] == [4, 6, 7, 8]
+
+
+def test_two_stores_in_files_are_two_installations(tmp_path: Path) -> None:
+    found = set()
+    for name in ("a", "b", "a"):
+        made = SqliteStore.in_folder(tmp_path / name)
+        found.add(made.load().journal.installation)
+        made.close()
+    assert len(found) == 2
+
+
 def test_a_journal_line_of_a_failed_save_is_not_there(store: SqliteStore) -> None:
     fact = Fact(kind=FactKind.ORDERED, at_ms=1)
     store.begin()
-    raised(store, Change(facts=(fact,), removed_hosts=("none",)))
-    store.save(Change(facts=(replace(fact, at_ms=2),)))
+    raised(store, Change(lines=lines_of([fact]), removed_hosts=("none",)))
+    store.save(Change(lines=lines_of([replace(fact, at_ms=2)])))
     store.commit()
     assert [line.at_ms for line in facts(store)] == [2]
 

@@ -34,6 +34,7 @@ from forewarn.core.model import (
 from forewarn.core.vm_profile import VmProfile
 from forewarn.ports import EVERYTHING, Change, ListFilter, Store
 from forewarn.text.packaged import packaged_text
+from support.journal import lines_of
 
 EVENTS = 240
 PAGE = 7
@@ -116,7 +117,8 @@ class Lists:
             Fact(kind=FactKind.ORDERED, at_ms=at_ms, operation_id=operation.operation_id),
         )
         before = replace(scope, revision=scope.revision + 1, events=(*scope.events, event))
-        self.save(Change(scopes=((scope, before),), operations=((None, operation),), facts=facts))
+        lines = lines_of(facts, after=len(self.facts))
+        self.save(Change(scopes=((scope, before),), operations=((None, operation),), lines=lines))
         moved = replace(event, resources=event.resources[:1], **self.end())
         after = replace(before, revision=before.revision + 1, events=(*scope.events, moved))
         self.save(Change(scopes=((before, after),)))

@@ -37,6 +37,7 @@ from forewarn.ports import StoreFailed
 from support import ordered
 from support.control import run_now
 from support.core_fleet import WEB, Cloud, minutes, scope
+from support.journal import said
 from support.watched_store import WatchedStore, disk_full
 
 
@@ -126,7 +127,7 @@ def test_a_silence_that_nobody_noticed_is_taken_out_when_the_host_returns(
     assert stopped.shown_ms is None
     assert notice.readable_ms(stopped, cloud.clock.wall) == minutes(5)
     [fact] = cloud.facts(FactKind.DOWNTIME)
-    assert (fact.host, fact.detail) == ("h1", {"lost_ms": minutes(20)})
+    assert (fact.host, said(fact)) == ("h1", {"lost_ms": minutes(20)})
 
 
 @pytest.mark.parametrize(("late_s", "lost_s"), [(5, 0), (6, 0), (7, 2), (10, 5), (14, 9)])

@@ -178,7 +178,8 @@ def test_a_log_of_what_is_taken_in_slices_and_of_remembered_answers_replays() ->
                 await inventories.apply(fleet(12), by=by, guard=lambda command: command)
                 await until(lambda: not logged.fleet.unfinished, "all is applied")
                 order = FailHost(by=by, host="h1", fenced=True)
-                once = Once(by=by, order=order, key="k", fingerprint="f")
+                access = ordered.full_access(by)
+                once = Once(by=by, order=order, access=access, key="k", fingerprint="f")
                 answers = [await logged.thread.submit(once) for _ in range(2)]
                 assert [answer.repeated for answer in answers] == [False, True]
                 report_intake = ReportIntake(logged.clock, logged.volatile, slice_vms=SLICE_VMS)

@@ -16,6 +16,7 @@ from forewarn.control.command_handlers import DECIDERS
 from forewarn.control.commands import Command
 from forewarn.control.hosts.report_slices import Report, Slice
 from forewarn.control.inventory.file_reader import InventoryClash, Mistake
+from forewarn.core.access import Access, Role
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound, Refusal, Unavailable
 from forewarn.core.inventory.entries import Applied, NameChanges
 from forewarn.core.inventory.host_report import Power, SeenVm
@@ -62,10 +63,11 @@ SAMPLES: list[Command[Any]] = [
         duration_s=5,
         description="a new kernel",
         break_domains=True,
+        reason="it cannot wait",
     ),
     commands.DegradeHost(**HOST, not_before=TimeInput(said="then", at_ms=9_000_000_000_000)),
-    commands.FailHost(**HOST, fenced=True, force=True),
-    commands.RepairHost(**HOST),
+    commands.FailHost(**HOST, fenced=True, force=True, reason="I pulled the plug"),
+    commands.RepairHost(**HOST, force=True, reason="I am there"),
     commands.CloseHost(**HOST),
     commands.OpenHost(**HOST),
     commands.NoteAdoption(
@@ -73,10 +75,33 @@ SAMPLES: list[Command[Any]] = [
     ),
     commands.ApproveEvent(by=OPERATOR, event_id="E", reason="a test"),
     commands.CancelEvent(by=OPERATOR, event_id="E"),
+    commands.PostponeEvent(by=OPERATOR, event_id="E", until=IN_AN_HOUR, reason="a sale"),
     commands.CancelOperation(by=OPERATOR, operation_id="O"),
     commands.ReleaseScope(by=OPERATOR, scope="web"),
     commands.NoteBackup(by=OPERATOR, size=4_096),
     commands.TellTime(by=OPERATOR),
+    commands.MakeToken(
+        by=OPERATOR,
+        token_id="abcdefghij",
+        name="ci",
+        role=Role.OWNER,
+        scopes=("web",),
+        secret_hash="0" * 64,
+        valid_ms=60_000,
+        later=True,
+    ),
+    commands.RotateToken(by=OPERATOR, token_id="abcdefghij", secret_hash="1" * 64, valid_ms=60_000),
+    commands.RevokeToken(by=OPERATOR, token_id="abcdefghij"),
+    commands.NoteTokenUse(by=OPERATOR, token_id="abcdefghij"),
+    commands.NoteRefused(
+        by=OPERATOR,
+        reason="missing-right",
+        count=3,
+        address="192.0.2.7",
+        who=OPERATOR,
+        what="host-close",
+        token="abcdefghij",
+    ),
     commands.ApplyInventory(by=OPERATOR, text="[[host]]", deaf={"127.0.0.9:80": "in use"}),
     commands.NothingToApply(by=OPERATOR),
     commands.ApplyInventoryAtOnce(
@@ -86,7 +111,13 @@ SAMPLES: list[Command[Any]] = [
     commands.TakeInventorySlice(by=OPERATOR, inventory="d", scopes=("web",)),
     commands.FinishInventory(by=OPERATOR, inventory="d", all_applied=True),
     commands.AllOf(by=OPERATOR, orders=(commands.RestartVm(**VM), commands.CloseHost(**HOST))),
-    commands.Once(by=OPERATOR, order=commands.RestartVm(**VM), key="k", fingerprint="f"),
+    commands.Once(
+        by=OPERATOR,
+        order=commands.RestartVm(**VM),
+        access=Access(principal=OPERATOR, role=Role.OWNER, scopes=("web",)),
+        key="k",
+        fingerprint="f",
+    ),
     commands.FindAnswer(by=OPERATOR, key="k", fingerprint="f"),
     commands.HostIsSilent(by=TICKER, host="h1"),
     commands.HostJoined(**SAID),
@@ -176,7 +207,13 @@ def test_a_command_with_something_unknown_in_it_is_refused(command: Command[Any]
     "command",
     [
         commands.AllOf(by=OPERATOR, orders=(commands.RestartVm(**VM),)),
-        commands.Once(by=OPERATOR, order=commands.RestartVm(**VM), key=None, fingerprint="f"),
+        commands.Once(
+            by=OPERATOR,
+            order=commands.RestartVm(**VM),
+            access=ordered.full_access(OPERATOR),
+            key=None,
+            fingerprint="f",
+        ),
     ],
     ids=lambda command: type(command).__name__,
 )
@@ -247,7 +284,9 @@ def test_what_is_answered_is_read_back_as_it_was_written() -> None:
     event = run(ordered.order_vm("web_0", EventType.REBOOT, by="ann"))
     run(ordered.approve_event(event.event_id, by="ann"))
     run(ordered.cancel_event(event.event_id, by="ann"))
-    run(ordered.maintain_host("h2", EventType.FREEZE, by="ann"))
+    upkeep = run(ordered.maintain_host("h2", EventType.FREEZE, by="ann"))
+    later = cloud.clock.wall + 3_600_000
+    run(ordered.postpone_event(upkeep.members[0][1], by=ordered.owner("bo"), until_ms=later))
     run(ordered.close_host("h2", by="ann"))
     run(ordered.fail_host("h1", by="ann", fenced=True, force=True))
     run(ordered.claim("h3", "boot-1"))

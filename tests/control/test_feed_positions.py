@@ -18,7 +18,6 @@ from forewarn.adapters.sqlite.database import EPOCHS_MAX
 from forewarn.adapters.sqlite.database_mark import MARK_NAME
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control.hosts import feed_positions
-from forewarn.control.hosts.access import as_shown_to
 from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.feed_positions import NOTHING, History, shown_alike
 from forewarn.core.model import Decision, EventType, Scope
@@ -28,6 +27,7 @@ from forewarn.wire.link import CHANGES_WAIT_S_MAX, Changes, ShownScope, Since
 from support import ordered
 from support.core_fleet import WEB, Cloud, scope
 from support.profiles import described
+from support.shown import as_shown_to
 
 LIMIT_S = 60
 

@@ -15,6 +15,7 @@ from forewarn.core.starting import HoldReason
 from forewarn.metrics import Family
 from support import ordered
 from support.operator_world import FLEET, OperatorWorld, running
+from support.ordered import WHY
 
 Numbers = Callable[[], dict[tuple[str, str], float]]
 
@@ -79,7 +80,7 @@ def test_no_label_is_the_name_of_a_host_a_scope_or_a_vm(world: OperatorWorld) ->
     watched(world)
     world.polls("web", "web-0")
     world.order("/v1/hosts/h1/maintain", {"event_type": "Freeze"})
-    world.order("/v1/hosts/h2/fail", {"force": True})
+    world.order("/v1/hosts/h2/fail", {"force": True, "reason": WHY})
     text = world.call("GET", "/metrics").body.decode()
     values = {
         value
@@ -131,14 +132,14 @@ def test_an_event_that_could_start_and_does_not_is_overdue_and_says_why(
 
 def test_vms_of_a_failed_host_have_no_host_until_it_is_fenced(world: OperatorWorld) -> None:
     numbers = watched(world)
-    world.order("/v1/hosts/h1/fail", {"force": True})
+    world.order("/v1/hosts/h1/fail", {"force": True, "reason": WHY})
     found = numbers()
     assert found["forewarn_hosts", "failed"] == 1
     assert found["forewarn_vms_without_host", ""] == 2
     world.clock.pass_ms(60_000)
     for host in ("h2", "h3"):
         world.run(world.control.turns.take(ordered.turn(host)))
-    world.order("/v1/hosts/h1/fail", {"fenced": True, "force": True})
+    world.order("/v1/hosts/h1/fail", {"fenced": True, "force": True, "reason": WHY})
     world.tick()
     assert numbers()["forewarn_vms_without_host", ""] == 0
 
@@ -159,18 +160,44 @@ def test_free_capacity_is_that_of_hosts_that_take_vms() -> None:
         assert found["forewarn_hosts_with_room", "unlimited"] == 0
 
 
-def test_scopes_that_have_stopped_polling_are_counted(world: OperatorWorld) -> None:
+def test_agents_that_have_stopped_polling_are_counted(world: OperatorWorld) -> None:
+    """Agents, and not scopes: web has two, of which one goes on."""
     numbers = watched(world)
+
+    def heard(**ages_ms: int) -> None:
+        world.hosts_beat()
+        polls = {name.replace("_", "-"): ms for name, ms in ages_ms.items()}
+        for host in ("h1", "h2", "h3"):
+            first = world.control.turns.hear_polls(host, polls)
+            world.run(world.control.turns.take(ordered.turn(host, first_polls=first)))
+
     world.polls("web", "web-0")
     world.polls("lonely", "lonely")
+    heard(web_0=0, web_1=0, lonely=0)
     world.clock.pass_ms(29 * 60_000)
+    heard(web_0=0)
     assert numbers()["forewarn_agents_silent", ""] == 0
     world.clock.pass_ms(2 * 60_000)
+    assert numbers()["forewarn_agents_silent", ""] == 0, "who would tell? No host is heard"
+    heard()
     assert numbers()["forewarn_agents_silent", ""] == 2
+    heard(web_1=0)
+    assert numbers()["forewarn_agents_silent", ""] == 1
+
+
+def test_an_approved_event_that_waits_for_its_window_is_not_overdue(world: OperatorWorld) -> None:
+    numbers = watched(world)
+    world.polls("web", "web-0")
+    window = {"start": "+1h", "end": "+3h"}
+    event_id = world.order("/v1/vms/web-0/restart", {"window": window})["event_id"]
     world.hosts_beat()
-    world.clock.pass_ms(24 * 60 * 60_000)
-    world.tick()
-    assert numbers()["forewarn_agents_silent", ""] == 0, "they are silent, and told of nothing"
+    world.approves("web-0", event_id)
+    world.clock.pass_ms(59 * 60_000)
+    assert numbers()["forewarn_events_overdue", "Reboot"] == 0
+    world.clock.pass_ms(15 * 60_000)  # without a heartbeat
+    assert numbers()["forewarn_events_overdue", "Reboot"] == 0
+    world.clock.pass_ms(2 * 60_000)
+    assert numbers()["forewarn_events_overdue", "Reboot"] == 1
 
 
 def test_operations_are_counted_by_how_they_ended(world: OperatorWorld) -> None:

@@ -21,7 +21,7 @@ from forewarn.core.inventory.host_report import SeenVm
 from forewarn.core.model import Decision, EventType, Host
 from forewarn.ports import Change, StoreFailed
 from support import ordered
-from support.clock import ManualClock
+from support.clock import ManualClock, RestlessClock
 from support.control import run_now
 from support.core_fleet import WEB, Cloud, scope
 from support.reporting_fleet import ReportingFleet, seen, web
@@ -231,14 +231,6 @@ def test_a_host_that_left_and_joins_again_is_heard_though_it_reports_the_same() 
 
 
 # One moment for a batch.
-
-
-class RestlessClock(ManualClock):
-    """Time passes whenever somebody looks."""
-
-    def monotonic_ms(self) -> int:
-        self.pass_ms(1)
-        return super().monotonic_ms()
 
 
 def test_all_commands_of_a_batch_are_decided_by_what_was_heard_at_one_moment() -> None:

@@ -10,6 +10,7 @@ from forewarn.core.model import EventType, FactKind, Policy, ScheduledEvent
 from forewarn.wire.link import ReadBefore, Turn
 from support import ordered
 from support.core_fleet import WEB, Cloud, scope
+from support.shown import as_shown_to
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_a_host_is_shown_its_own_vms_and_every_visible_event_of_the_scope(cloud:
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.approve(event)
 
-    shown = access.as_shown_to(cloud.scope(), "h2")
+    shown = as_shown_to(cloud.scope(), "h2")
 
     assert [vm.name for vm in shown.vms] == ["web_1"]
     assert [one.event_id for one in shown.events] == [event.event_id]
@@ -174,7 +175,7 @@ def test_only_the_host_of_an_event_is_asked_to_confirm_it(cloud: Cloud) -> None:
     cloud.order("web_0", EventType.REBOOT)
 
     def to_confirm(host: str) -> bool:
-        return access.as_shown_to(cloud.scope(), host).to_confirm
+        return as_shown_to(cloud.scope(), host).to_confirm
 
     assert (to_confirm("h1"), to_confirm("h2")) == (True, False)
     cloud.show()
@@ -184,8 +185,8 @@ def test_only_the_host_of_an_event_is_asked_to_confirm_it(cloud: Cloud) -> None:
 def test_what_guests_cannot_see_is_not_shown_to_hosts_either(cloud: Cloud) -> None:
     silent = Cloud(scope("web", WEB, enabled=False))
     silent.order("web_0", EventType.REBOOT)
-    assert access.as_shown_to(silent.scope(), "h1").events == ()
+    assert as_shown_to(silent.scope(), "h1").events == ()
 
-    before = access.as_shown_to(cloud.scope(), "h1")
+    before = as_shown_to(cloud.scope(), "h1")
     cloud.polls("web", "web_0")
-    assert access.as_shown_to(cloud.scope(), "h1") == before
+    assert as_shown_to(cloud.scope(), "h1") == before

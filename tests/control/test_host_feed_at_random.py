@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from forewarn.control.hosts import feed_positions
-from forewarn.control.hosts.access import as_shown_to
 from forewarn.control.hosts.feed import HostFeed
 from forewarn.core import scope_edits
 from forewarn.core.errors import Refusal, Unavailable
@@ -23,6 +22,7 @@ from forewarn.ports import Change
 from forewarn.wire.link import Changes, ShownScope, Since
 from support.control import run_now
 from support.core_fleet import Cloud, minutes, scope
+from support.shown import as_shown_to
 from support.unasked_link import UnaskedLink
 
 SEEDS = 40

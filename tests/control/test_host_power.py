@@ -18,6 +18,7 @@ from forewarn.ports import StoreFailed
 from support import ordered
 from support.clock import ManualClock
 from support.core_fleet import WEB, Cloud, scope
+from support.journal import said
 from support.ordered import Given
 from support.watched_store import WatchedStore, disk_full
 
@@ -39,7 +40,8 @@ def failing(host: str, *, key: str | None = None) -> Wanted[Answer]:
     """The order as the operator API gives it to the writer."""
 
     order = FailHost(by=ordered.operator("op"), host=host, fenced=True)
-    return Once(by=order.by, order=order, key=key, fingerprint=f"fail {host}")
+    access = ordered.full_access(order.by)
+    return Once(by=order.by, order=order, access=access, key=key, fingerprint=f"fail {host}")
 
 
 def test_a_simulated_host_is_off_before_it_is_said_to_be() -> None:
@@ -50,7 +52,7 @@ def test_a_simulated_host_is_off_before_it_is_said_to_be() -> None:
     assert not cloud.power.on("h1")
     assert not cloud.observed.alive("h1")
     (fact,) = cloud.facts(FactKind.HOST_FAILED)
-    assert "forced" not in fact.detail
+    assert "forced" not in said(fact)
 
 
 def test_what_it_said_before_its_power_was_cut_does_not_make_it_heard() -> None:

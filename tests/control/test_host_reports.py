@@ -10,16 +10,19 @@ from msgspec.structs import replace
 
 from forewarn.control.hosts import reported_vms
 from forewarn.core.errors import Invalid, NotFound
+from forewarn.core.facts import detail_words
 from forewarn.core.inventory.apply_report import GRACE_MS
 from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import (
     MINUTE_MS,
     EventType,
     FactKind,
+    Policy,
     ScopeKind,
 )
 from forewarn.core.vm_profile import Priority
 from support import ordered
+from support.journal import said
 from support.reporting_fleet import ReportingFleet, id_of, seen, web
 
 
@@ -147,7 +150,7 @@ def test_vms_of_a_scope_that_disagree_about_it_are_a_problem_and_the_first_is_ri
 ) -> None:
     fleet.shows("h1", web(0, terminate_notice_ms=7 * MINUTE_MS))
     problems = fleet.shows("h2", web(1, terminate_notice_ms=9 * MINUTE_MS))
-    assert "as VM web-0 says" in problems["web-1"]
+    assert "VM web-0 sets" in problems["web-1"]
     assert fleet.scope("web").terminate_notice_ms == 7 * MINUTE_MS
 
 
@@ -176,7 +179,7 @@ def test_a_changed_domain_changes_its_vm(fleet: ReportingFleet) -> None:
         (("owner", "shop"),),
     )
     [fact] = fleet.facts(FactKind.VM_CHANGED)
-    assert fact.detail == {"changed": ["update_domain", "tags"]}
+    assert said(fact) == {"changed": ["update_domain", "tags"]}
 
 
 def test_an_adopted_vm_moves_to_its_scope_and_no_empty_scope_stays(fleet: ReportingFleet) -> None:
@@ -278,7 +281,7 @@ def test_power_that_other_hands_change_is_journalled_and_the_vm_stays(
     fleet.shows("h1", web(0))
     for power in (Power.CRASHED, Power.RUNNING, Power.OFF):
         fleet.shows("h1", web(0, power=power))
-    facts = [(f.detail["before"], f.detail["after"]) for f in fleet.facts(FactKind.VM_POWER)]
+    facts = [(said(f)["before"], said(f)["after"]) for f in fleet.facts(FactKind.VM_POWER)]
     assert facts == [("running", "crashed"), ("crashed", "running"), ("running", "off")]
     assert fleet.names() == ["web-0"]
 
@@ -291,6 +294,30 @@ def test_power_that_an_action_changes_is_not_journalled_again(fleet: ReportingFl
     fleet.hosts_do_their_work()
     fleet.shows("h1", web(0))
     assert fleet.facts(FactKind.VM_POWER) == []
+
+
+def rebooted(fleet: ReportingFleet, *vms: str) -> list[str]:
+    fleet.run(ordered.turn("h1", rebooted=vms))
+    lines = fleet.facts(FactKind.VM_POWER)
+    return [line.vm or "" for line in lines if "rebooted" in detail_words(line.detail)]
+
+
+def test_a_vm_that_others_rebooted_is_in_the_journal_if_its_scope_is_enabled() -> None:
+    fleet = ReportingFleet(policy=Policy())
+    fleet.shows("h1", web(0))
+    assert rebooted(fleet, "web-0") == []
+    fleet.run(ordered.enable("h1", "web", "web-0"))
+    assert rebooted(fleet, "web-0", "nobody") == ["web-0"]
+    fleet.close()
+
+
+def test_a_vm_that_an_action_works_on_is_not_said_to_be_rebooted_by_others(
+    fleet: ReportingFleet,
+) -> None:
+    fleet.shows("h1", web(0))
+    fleet.approve(fleet.order("web-0", EventType.REBOOT))
+    fleet.tick()
+    assert rebooted(fleet, "web-0") == []
 
 
 # Hosts that lie.

@@ -19,6 +19,7 @@ from forewarn.core.model import (
     Policy,
 )
 from support import ordered
+from support.journal import said
 from support.reporting_fleet import ReportingFleet, id_of, seen, web
 
 GRACE_S = 31
@@ -47,7 +48,7 @@ def test_a_vm_that_other_hands_moved_is_on_its_new_host_without_its_scheduled_ev
     assert fleet.scope("web").events == ()
     assert fleet.scope("web").incarnation == incarnation + 1
     [moved] = fleet.facts(FactKind.MOVED)
-    assert (moved.vm, moved.host, moved.detail["from"]) == ("web-0", "h2", "h1")
+    assert (moved.vm, moved.host, said(moved)["from"]) == ("web-0", "h2", "h1")
     assert [fact.vm for fact in fleet.facts(FactKind.AVOIDED)] == ["web-0"]
 
 
@@ -84,9 +85,7 @@ def test_a_vm_that_runs_on_two_hosts_is_said_loudly_and_stays_where_it_was(
     assert "virsh destroy web-0" in fleet.shows("h1", web(0))["web-0"]
     fleet.shows("h2", web(0))
     assert fleet.vm("web-0").host == "h1"
-    assert [fact.detail["hosts"] for fact in fleet.facts(FactKind.VM_ON_TWO_HOSTS)] == [
-        ["h1", "h2"]
-    ]
+    assert [said(fact)["hosts"] for fact in fleet.facts(FactKind.VM_ON_TWO_HOSTS)] == [["h1", "h2"]]
     fleet.shows("h2")
     assert fleet.shows("h1", web(0)) == {}
 

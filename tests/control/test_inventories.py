@@ -624,7 +624,7 @@ def test_the_same_order_sent_again_gets_its_answer_and_is_not_carried_out_again(
         return await applying.inventories.apply(
             groups(4),
             by=OPERATOR,
-            guard=Keyed("k1", "f").once,
+            guard=Keyed("k1", "f", ordered.full_access(OPERATOR)).once,
             before=FindAnswer(by=OPERATOR, key="k1", fingerprint="f"),
         )
 

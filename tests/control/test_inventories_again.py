@@ -12,6 +12,7 @@ import pytest
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
+from forewarn.api.access import ACCESS_KEY
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import Keyed, OperatorRoutes
 from forewarn.control import retries
@@ -19,6 +20,7 @@ from forewarn.control.commands import Answer, FindAnswer
 from forewarn.control.inventory.apply import Inventories
 from forewarn.control.inventory.work_left import InventoryWork
 from forewarn.control.metrics import ControlMetrics
+from forewarn.core.access import Access, Role
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import EventType
 from forewarn.core.principal import OPERATOR
@@ -54,7 +56,7 @@ async def send(inventories: Inventories, text: str, key: str = "k1") -> Sent:
     return await inventories.apply(
         text,
         by=OPERATOR,
-        guard=Keyed(key, "f").once,
+        guard=Keyed(key, "f", ordered.full_access(OPERATOR)).once,
         before=FindAnswer(by=OPERATOR, key=key, fingerprint="f"),
     )
 
@@ -501,7 +503,8 @@ def test_health_says_what_broke_or_waits(fleet: InventoryFleet) -> None:
     )
 
     async def health() -> object:
-        asked = Request({"type": "http", "query_string": b"", "headers": []})
+        access = Access(principal=OPERATOR, role=Role.ADMIN)
+        asked = Request({"type": "http", "query_string": b"", "headers": [], ACCESS_KEY: access})
         return json.loads(bytes((await routes.health(asked)).body))["inventory_waits"]
 
     async def work() -> tuple[object, object, tuple[str, ...]]:

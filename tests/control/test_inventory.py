@@ -18,6 +18,7 @@ from forewarn.ports import StoreFailed
 from support import ordered
 from support.fleets import BOTH, HOSTS, WEB, alone, vm
 from support.inventory_fleet import InventoryFleet
+from support.journal import said
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -85,7 +86,7 @@ def test_the_journal_says_who_applied_what(fleet: InventoryFleet) -> None:
     (line,) = fleet.journal()
     assert line.fact.kind is FactKind.INVENTORY_APPLIED
     assert line.fact.by == "operator"
-    assert line.fact.detail == {
+    assert said(line.fact) == {
         "hosts_added": ["h1", "h2", "h3"],
         "scopes_added": ["web"],
         "vms_added": ["web_0", "web_1"],
@@ -96,7 +97,7 @@ def test_the_journal_names_a_bounded_number_of_vms(fleet: InventoryFleet) -> Non
     many = "".join(vm(f"v{n}", address=f"192.0.2.{n}") for n in range(1, 81))
     fleet.apply(HOSTS + WEB + many)
 
-    names = fleet.journal()[0].fact.detail["vms_added"]
+    names = said(fleet.journal()[0].fact)["vms_added"]
     assert isinstance(names, list)
     assert names[-1] == "and 30 more"
     assert len(names) == apply_at_once.NAMES_PER_FACT_MAX + 1

@@ -15,7 +15,7 @@ from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind, EventType, OperationPhase
 from forewarn.core.starting import HoldReason
 from support import ordered
-from support.clock import ManualClock
+from support.clock import RestlessClock
 from support.fleets import BOTH
 from support.reporting_fleet import ReportingFleet, id_of, seen, web
 
@@ -141,16 +141,8 @@ def test_who_claims_an_action_is_told_how_much_time_is_left(fleet: ReportingFlee
 # Nobody keeps the others waiting.
 
 
-class SlowClock(ManualClock):
-    """As if everything took a while."""
-
-    def monotonic_ms(self) -> int:
-        self.pass_ms(LONG_LOOK_MS)
-        return super().monotonic_ms()
-
-
 def test_a_host_whose_reports_take_long_waits_before_the_next(fleet: ReportingFleet) -> None:
-    clock = SlowClock()
+    clock = RestlessClock(LONG_LOOK_MS)
     report_intake = ReportIntake(clock, fleet.volatile)
     control = fleet.control
     asyncio.run(report_intake.take(control, "h1", (web(0),)))

@@ -15,6 +15,7 @@ from forewarn.core.model import (
 )
 from support import ordered
 from support.core_fleet import WEB, Cloud, scope, spot
+from support.journal import said
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_health_orders_answer_the_host_as_it_is_now(cloud: Cloud) -> None:
     assert (failed.health, failed.fenced) == (Health.FAILED, True)
     repaired = cloud.run(ordered.repair_host("h1", by="ann"))
     assert (repaired.health, repaired.fenced) == (Health.OK, False)
-    assert cloud.facts(FactKind.HOST_REPAIRED)[-1].detail == {"was": "failed"}
+    assert said(cloud.facts(FactKind.HOST_REPAIRED)[-1]) == {"was": "failed"}
 
 
 def test_an_aborted_maintenance_leaves_no_host_closed_and_no_event_behind(cloud: Cloud) -> None:

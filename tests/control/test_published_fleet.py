@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control import overview, ticker
-from forewarn.control.agenda import Agenda
-from forewarn.control.hosts.observed import Observed
+from forewarn.control.agenda import OUTDATED_MIN, Agenda
+from forewarn.control.hosts.observed import Observed, ReportedVm
 from forewarn.control.published_fleet import NAMES_PLACED_MAX, SortedNames
 from forewarn.control.transaction import Transaction
 from forewarn.core import notice
 from forewarn.core.errors import NotFound
+from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import Decision, EventType, Host
 from forewarn.ports import EVERYTHING, StoreFailed
 from simulation.faulty_store import Fault, FaultyStore
@@ -26,6 +29,8 @@ from support.control import run_now
 from support.core_fleet import WEB, Cloud, minutes, scope
 from support.ordered import Given
 from support.watched_store import WatchedStore, disk_full
+
+REPORTED = {"web_0": ReportedVm(power=Power.PAUSED)}
 
 
 @pytest.fixture
@@ -36,6 +41,12 @@ def cloud() -> Cloud:
 def published(cloud: Cloud) -> tuple[object, ...]:
     fleet = cloud.published
     return dict(fleet.scopes), dict(fleet.hosts_by_name), dict(fleet.operations)
+
+
+def seen_by_reader(cloud: Cloud) -> tuple[object, ...]:
+    """What is published, and what hosts reported."""
+    reported = {host: dict(cloud.published.reported(host)) for host in ("h1", "h2")}
+    return *published(cloud), reported
 
 
 def test_what_is_published_is_what_was_committed(cloud: Cloud) -> None:
@@ -51,20 +62,46 @@ def test_what_is_published_is_what_was_committed(cloud: Cloud) -> None:
 def test_a_reader_during_a_rollback_sees_the_last_commit() -> None:
     store = WatchedStore()
     cloud = Cloud(scope("web", WEB), store=store)
-    before = published(cloud)
+    cloud.run(partial(Transaction.hears_of_vms, host="h2", vms=REPORTED))
+    before = seen_by_reader(cloud)
+    assert before[-1] == {"h1": {}, "h2": REPORTED}
     seen: list[tuple[object, ...]] = []
 
     def command(tx: Transaction) -> None:
         tx.apply(Decision(hosts=(Host(name="h9"),)))
+        tx.hears_of_vms("h1", REPORTED)
+        tx.hears_of_vms("h2", {})
         assert tx.host("h9") is not None
-        seen.append(published(cloud))
+        assert (tx.reported("h1"), tx.reported("h2")) == (REPORTED, {})
+        seen.append(seen_by_reader(cloud))
 
     store.fails["commit"] = disk_full()
     with pytest.raises(StoreFailed):
         cloud.run(command)
-    assert [*seen, published(cloud)] == [before, before]
+    assert [*seen, seen_by_reader(cloud)] == [before, before]
     cloud.run(command)
+    assert seen[-1] == before
     assert cloud.published.host("h9") is not None
+    assert seen_by_reader(cloud)[-1] == {"h1": REPORTED, "h2": {}}
+
+
+def test_what_was_reported_and_kept_nowhere_is_read_once_it_is_answered(cloud: Cloud) -> None:
+    """A report that changes nothing durable is no commit; readers see it all the same."""
+    told: list[object] = []
+    cloud.published.on_publish(told.extend)
+    cloud.run(partial(Transaction.hears_of_vms, host="h1", vms=REPORTED))
+    assert cloud.published.reported("h1") == REPORTED
+    assert told == []
+
+
+def test_a_report_with_a_refused_command_is_not_read(cloud: Cloud) -> None:
+    def refused(tx: Transaction) -> None:
+        tx.hears_of_vms("h1", REPORTED)
+        raise NotFound("vm", "nobody")
+
+    with pytest.raises(NotFound):
+        cloud.run(refused)
+    assert cloud.published.reported("h1") == {}
 
 
 def test_a_reader_of_the_store_during_a_rollback_sees_the_last_commit(tmp_path: Path) -> None:
@@ -254,6 +291,28 @@ def test_what_was_approved_is_due_also_after_the_clock_was_set_back(cloud: Cloud
     cloud.tick()
     agenda.due(cloud.clock.wall)
     assert agenda.due(cloud.clock.wall) == {"web"}
+
+
+def test_the_agenda_stays_small_however_often_a_scope_is_polled(cloud: Cloud) -> None:
+    """Each poll that is saved puts off the day without one; what was planned before is dropped."""
+    agenda = Agenda(cloud.published)
+    cloud.published.on_publish(agenda.published)
+    for _ in range(1_000):
+        cloud.clock.pass_ms(1_000)
+        polled = Decision(scopes=(replace(cloud.scope(), polled_ms=cloud.clock.wall),))
+        cloud.run(partial(Transaction.apply, decision=polled))
+        agenda.due(cloud.clock.wall)
+    assert len(agenda) <= OUTDATED_MIN + 2 * 2
+    cloud.order("web_0", EventType.REBOOT)
+    size = len(agenda)
+    for _ in range(10):  # looked at, and the next instant is the same
+        cloud.order("web_1", EventType.REBOOT)
+        agenda.due(cloud.clock.wall)
+    assert len(agenda) <= size + 1
+    cloud.clock.pass_ms(notice.ENABLED_FOR_MS - 1)
+    assert "web" not in agenda.due(cloud.clock.wall)
+    cloud.clock.pass_ms(1)
+    assert "web" in agenda.due(cloud.clock.wall)
 
 
 def test_a_scope_that_left_is_on_no_agenda(cloud: Cloud) -> None:

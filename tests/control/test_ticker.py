@@ -26,6 +26,7 @@ from forewarn.core.model import (
 )
 from support import ordered
 from support.core_fleet import WEB, Cloud, minutes, scope
+from support.journal import said
 
 
 @pytest.fixture
@@ -280,7 +281,7 @@ def test_a_heartbeat_row_is_what_downtime_is_measured_from(cloud: Cloud) -> None
     cloud.clock.pass_ms(minutes(7))
     cloud.run(ordered.heartbeat())
     cloud.crash(down_ms=minutes(2))
-    assert cloud.facts(FactKind.DOWNTIME)[-1].detail == {"lost_ms": minutes(2)}
+    assert said(cloud.facts(FactKind.DOWNTIME)[-1]) == {"lost_ms": minutes(2)}
 
 
 def test_every_event_ends_though_no_host_ever_reports_and_no_guest_approves(cloud: Cloud) -> None:

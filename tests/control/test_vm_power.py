@@ -11,6 +11,7 @@ from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import EventType, FactKind
 from support import ordered
 from support.control import run_now
+from support.journal import said
 from support.reporting_fleet import ReportingFleet, id_of, seen, web
 
 OFF = web(0, power=Power.OFF)
@@ -33,7 +34,7 @@ def shows_for(fleet: ReportingFleet, seconds: int, *vms: object, host: str = "h1
 
 def counts_as(fleet: ReportingFleet) -> list[object]:
     facts = fleet.facts(FactKind.VM_POWER)
-    return [fact.detail["counts_as"] for fact in facts if "counts_as" in fact.detail]
+    return [said(fact)["counts_as"] for fact in facts if "counts_as" in said(fact)]
 
 
 def test_a_vm_counts_as_off_once_it_was_seen_off_for_a_minute(fleet: ReportingFleet) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.control.hosts.access import as_shown_to, own_vms
+from forewarn.control.hosts.access import own_vms
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import (
     HOUR_MS,
@@ -21,6 +21,7 @@ from forewarn.core.model import (
 )
 from support import fleets, ordered
 from support.reporting_fleet import ReportingFleet, web
+from support.shown import as_shown_to
 
 GRACE_S = 31
 UNSURE = Outcome.LOST  # as a host says it

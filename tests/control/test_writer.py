@@ -14,10 +14,12 @@ from forewarn.control.commands import Command
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import BATCH_COMMANDS_MAX, Wanted, WriterThread
 from forewarn.core.errors import NotFound, Unavailable
-from forewarn.core.model import EventType, FactKind, Phase
-from forewarn.ports import Change, StaleRevision, StoreFailed
+from forewarn.core.facts import ClockSteppedDetail
+from forewarn.core.model import EventType, Fact, FactKind, Phase
+from forewarn.ports import EVERYTHING, Change, StaleRevision, StoreFailed
 from support import ordered
 from support.core_fleet import WEB, Cloud, minutes, scope
+from support.journal import said
 from support.ordered import Given
 from support.watched_store import WatchedStore, disk_broken, disk_full
 
@@ -155,6 +157,46 @@ def test_a_failure_in_the_middle_of_a_batch_takes_back_what_came_before(cloud: W
     assert cloud.everything() == before
 
 
+# Numbers of lines.
+
+
+def test_published_lines_have_the_numbers_of_the_store_without_gaps(cloud: Watched) -> None:
+    end = cloud.store.journal_end()
+    cloud.writer.run(
+        [reboot("web_0"), ordered.wanted(refused), LOOK, ordered.wanted(broken), reboot("web_1")]
+    )
+    cloud.writer.run([ordered.close_host("h3", by="operator")])
+    published = [line for change in cloud.commits for line in change.lines]
+    assert published == list(cloud.store.journal(EVERYTHING, after=end, limit=100))
+    assert [line.number for line in published] == list(range(end + 1, end + 1 + len(published)))
+    assert len(published) >= 3
+    assert cloud.index.journal.end == cloud.store.journal_end()
+
+
+@pytest.mark.parametrize("call", ["begin", "save", "commit"])
+def test_numbers_of_lines_that_are_not_kept_are_given_again(cloud: Watched, call: str) -> None:
+    end = cloud.index.journal.end
+    cloud.watched.fails[call] = disk_full()
+    with pytest.raises(StoreFailed):
+        cloud.writer.run([reboot("web_0"), reboot("web_1")])
+    assert cloud.index.journal.end == end == cloud.store.journal_end()
+    cloud.writer.run([ordered.close_host("h3", by="operator")])
+    (line,) = cloud.commits[-1].lines
+    assert (line.number, line.fact.kind) == (end + 1, FactKind.HOST_CLOSED)
+
+
+def test_a_fact_that_does_not_say_what_its_kind_says_is_a_bug_and_is_not_kept(
+    cloud: Watched,
+) -> None:
+    def wrong(tx: Transaction) -> None:
+        tx.note(Fact(kind=FactKind.STARTED, at_ms=1, detail=ClockSteppedDetail(stepped_ms=1)))
+
+    end = cloud.store.journal_end()
+    (done,) = cloud.writer.run([ordered.wanted(wrong)])
+    assert isinstance(done.error, TypeError)
+    assert cloud.store.journal_end() == end == cloud.index.journal.end
+
+
 # Steps of the clock.
 
 
@@ -164,7 +206,7 @@ def test_a_step_is_accounted_for_before_the_commands_of_its_batch(cloud: Watched
     cloud.clock.wall += minutes(60)
     [done] = cloud.writer.run([ordered.start_event("web", event.event_id)])
     assert done.value is False
-    assert cloud.facts(FactKind.CLOCK_STEPPED)[-1].detail == {"stepped_ms": minutes(60)}
+    assert said(cloud.facts(FactKind.CLOCK_STEPPED)[-1]) == {"stepped_ms": minutes(60)}
 
 
 def test_a_step_is_told_again_until_it_was_kept(cloud: Watched) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.control.hosts.access import as_shown_to
 from forewarn.core import document
 from forewarn.core.model import EventType, Phase
 from support.core_fleet import Cloud, scope
+from support.shown import as_shown_to
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from forewarn.core.vm_profile import Priority
 from support import ordered
 from support.clock import START_MS
 from support.core_fleet import WEB, Cloud, minutes, reasons, scope, spot, vm
+from support.journal import said
 
 THREE = {"a": (0, "h1"), "b": (1, "h2"), "c": (2, "h3")}
 RECOVERY = Policy(domain_recovery_ms=600 * SECOND_MS)
@@ -92,7 +93,7 @@ def test_evictions_and_deletions_do_not_wait_and_are_counted(exempt: EventType) 
     assert phase(cloud, event) is Phase.STARTED
     [fact] = cloud.facts(FactKind.EXEMPTED)
     assert fact.event_id == event.event_id
-    assert fact.detail == {"because": exempt.value, "other_events": [reboot.event_id]}
+    assert said(fact) == {"because": exempt.value, "other_events": [reboot.event_id]}
 
 
 def test_a_host_failure_does_not_wait_and_is_counted() -> None:
@@ -101,7 +102,7 @@ def test_a_host_failure_does_not_wait_and_is_counted() -> None:
     cloud.start(reboot)
     cloud.fail("h2")
     [fact] = cloud.facts(FactKind.EXEMPTED)
-    assert fact.detail["other_events"] == [reboot.event_id]
+    assert said(fact)["other_events"] == [reboot.event_id]
     assert phase(cloud, reboot) is Phase.STARTED
 
 
@@ -272,7 +273,11 @@ def test_a_failed_event_leaves_the_document_and_the_journal_says_why() -> None:
     cloud, failed = after_failed_event()
     assert cloud.scope().events == ()
     assert cloud.event(failed).outcome == "a: no"
-    assert cloud.facts(FactKind.FAILED)[-1].detail == {"reason": "a: no"}
+    assert said(cloud.facts(FactKind.FAILED)[-1]) == {
+        "event_type": "Reboot",
+        "resources": ["a"],
+        "reason": "a: no",
+    }
     assert len(cloud.facts(FactKind.HELD)) == 1
 
 

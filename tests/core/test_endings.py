@@ -20,6 +20,7 @@ from forewarn.core.model import (
 )
 from support import ordered
 from support.core_fleet import WEB, Cloud, minutes, scope, spot
+from support.journal import said
 
 DEADLINES = {
     EventType.REBOOT: minutes(30),
@@ -45,7 +46,7 @@ def test_a_claim_takes_the_action_under_a_new_epoch_and_keeps_the_boot_id(cloud:
     event, action = taken(cloud, EventType.REBOOT)
     assert (action.phase, action.epoch, action.boot_id) == (ActionPhase.CLAIMED, 1, "boot-1")
     assert cloud.event(event).actions == (action,)
-    assert cloud.facts(FactKind.CLAIMED)[-1].detail["epoch"] == 1
+    assert said(cloud.facts(FactKind.CLAIMED)[-1])["epoch"] == 1
 
 
 def test_the_boot_id_of_the_first_claim_stays() -> None:
@@ -205,7 +206,7 @@ def test_what_was_really_done_takes_effect_though_the_event_stays_failed(cloud: 
     assert cloud.event(event).phase is Phase.FAILED
     assert cloud.where("web_0") == action.target_host
     assert cloud.event(other).phase is Phase.CANCELED
-    assert cloud.facts(FactKind.REPORTED)[-1].detail["detail"] == "late"
+    assert said(cloud.facts(FactKind.REPORTED)[-1])["detail"] == "late"
 
 
 def test_a_late_word_of_a_deletion_removes_the_vm(cloud: Cloud) -> None:

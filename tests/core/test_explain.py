@@ -221,7 +221,13 @@ def running() -> list[Hold]:
 # Reason: (how it comes about, names, since, until, way out). None: nobody can know.
 EXPLAINED: dict[HoldReason, tuple[Callable[[], list[Hold]], str, int | None, int | None, str]] = {
     HoldReason.CONSENT: (consent, "scope web", 0, minutes(15), "event approve"),
-    HoldReason.WINDOW_CLOSED: (window_closed, "not opened yet", 0, HOUR_MS, "Nothing but time"),
+    HoldReason.WINDOW_CLOSED: (
+        window_closed,
+        "not opened yet",
+        0,
+        HOUR_MS,
+        "Wait until the window opens",
+    ),
     HoldReason.CLOCK: (clock, "the order named", 0, HOUR_MS, "event approve"),
     HoldReason.NOT_YET_SERVED: (not_yet_served, "host h1", 0, None, "next heartbeat"),
     HoldReason.VM_BUSY: (vm_busy, "web_0", 0, minutes(30), "ends by itself"),
@@ -252,14 +258,14 @@ EXPLAINED: dict[HoldReason, tuple[Callable[[], list[Hold]], str, int | None, int
     ),
     HoldReason.HOST_NOT_JOINED: (
         host_not_joined,
-        "host h2 was revoked",
+        "does not listen to host h2: it was revoked",
         None,
         None,
         "forewarn host invite h2",
     ),
     HoldReason.HOST_FAILED: (host_failed, "host h1", 0, None, "forewarn host repair h1"),
     HoldReason.HOST_BUSY: (host_busy, "host h1", 0, minutes(15), "ends by itself"),
-    HoldReason.VM_ARRIVING: (vm_arriving, "w is on its way to host h2", 0, minutes(60), "arrival"),
+    HoldReason.VM_ARRIVING: (vm_arriving, "w is on its way to host h2", 0, minutes(60), "arrived"),
     HoldReason.VM_WITHOUT_NOTICE: (vm_without_notice, "late", None, None, "next tick"),
     HoldReason.TWO_DOMAINS: (two_domains, "update domains 0, 1", 0, None, "vm redeploy"),
     HoldReason.NO_TARGET: (no_target, "web_0", 0, None, "forewarn host open"),
@@ -365,7 +371,7 @@ def test_no_vm_is_moved_to_a_host_that_refuses_control_or_was_revoked() -> None:
     refuses(cloud, "h2", "")
     revoked(cloud, "h2")
     [hold] = cloud.holds(event)
-    assert "h2: not joined" in hold.what
+    assert "h2: it has not joined" in hold.what
     revoked(cloud, "")
     assert cloud.holds(event) == []
 

@@ -28,6 +28,7 @@ from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX
 from forewarn.core.starting import HoldReason
 from support import ordered
 from support.core_fleet import Cloud, minutes, reasons, scope
+from support.journal import said
 
 ONE = {"a": (0, "h1"), "b": (0, "h1"), "c": (1, "h2")}
 
@@ -65,7 +66,7 @@ def test_without_fencing_nothing_starts_anywhere(cloud: Cloud) -> None:
 
 def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) -> None:
     fencing = ordered.fail_host("h1", by="ann", fenced=True)
-    with pytest.raises(HostHeard, match=r"Host h1 is not off.*silent.*--force"):
+    with pytest.raises(HostHeard, match=r"Host h1 is not off.*has stopped.*--force"):
         cloud.run(fencing)
     assert cloud.host("h1").health is Health.OK
     cloud.fail("h1")
@@ -75,7 +76,7 @@ def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) ->
     cloud.run(ordered.fail_host("h1", by="ann", fenced=True, force=True))
     assert cloud.host("h1").fenced
     (fact,) = cloud.facts(FactKind.HOST_FENCED)
-    assert (fact.by, fact.detail) == ("ann", {"forced": True})
+    assert (fact.by, said(fact)) == ("ann", {"forced": True, "reason": ordered.WHY})
 
 
 def test_a_host_that_is_heard_has_not_failed_unless_it_is_forced(cloud: Cloud) -> None:
@@ -85,7 +86,7 @@ def test_a_host_that_is_heard_has_not_failed_unless_it_is_forced(cloud: Cloud) -
     assert (cloud.host("h1").health, declared(cloud)) == (Health.OK, [])
     cloud.run(ordered.fail_host("h1", by="ann", fenced=False, force=True))
     (fact,) = cloud.facts(FactKind.HOST_FAILED)
-    assert fact.detail == {"fenced": False, "forced": True}
+    assert said(fact) == {"fenced": False, "forced": True, "reason": ordered.WHY}
     cloud.run(failing)  # it is what is known already
     assert len(cloud.facts(FactKind.HOST_FAILED)) == 1
 
@@ -94,14 +95,14 @@ def test_a_host_that_is_silent_has_failed_without_force(cloud: Cloud) -> None:
     cloud.hearing.falls_silent("h1")
     cloud.run(ordered.fail_host("h1", by="ann", fenced=False))
     (fact,) = cloud.facts(FactKind.HOST_FAILED)
-    assert fact.detail == {"fenced": False}
+    assert said(fact) == {"fenced": False}
 
 
 def test_a_host_that_is_silent_is_not_repaired_unless_it_is_forced(cloud: Cloud) -> None:
     cloud.hearing.falls_silent("h1")
     cloud.fail("h1")
     repairing = ordered.repair_host("h1", by="ann")
-    with pytest.raises(HostSilent, match=r"Host h1 is not heard.*--force"):
+    with pytest.raises(HostSilent, match=r"no heartbeat of host h1.*--force"):
         cloud.run(repairing)
     assert cloud.host("h1").health is Health.FAILED
     cloud.hearing.returns("h1")
@@ -109,8 +110,8 @@ def test_a_host_that_is_silent_is_not_repaired_unless_it_is_forced(cloud: Cloud)
     cloud.fail("h1")
     cloud.hearing.falls_silent("h1")
     cloud.run(ordered.repair_host("h1", by="ann", force=True))
-    details = [fact.detail for fact in cloud.facts(FactKind.HOST_REPAIRED)]
-    assert details == [{"was": "failed"}, {"was": "failed", "forced": True}]
+    details = [said(fact) for fact in cloud.facts(FactKind.HOST_REPAIRED)]
+    assert details == [{"was": "failed"}, {"was": "failed", "forced": True, "reason": ordered.WHY}]
 
 
 def test_a_host_that_is_silent_is_fenced_without_force(cloud: Cloud) -> None:
@@ -118,7 +119,7 @@ def test_a_host_that_is_silent_is_fenced_without_force(cloud: Cloud) -> None:
     cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
     cloud.run(ordered.fail_host("h1", by="ann", fenced=True))
     (fact,) = cloud.facts(FactKind.HOST_FAILED)
-    assert fact.detail == {"fenced": True}
+    assert said(fact) == {"fenced": True}
 
 
 def test_after_fencing_vms_start_elsewhere(cloud: Cloud) -> None:

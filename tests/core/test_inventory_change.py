@@ -77,7 +77,11 @@ def test_a_vm_that_leaves_is_awaited_no_more_and_leaves_its_silent_events() -> N
     left = change.scope("web")
     assert left is not None
     assert (names(change, "web"), left.recoveries) == (["web_1"], ())
-    assert [fact.kind for fact in change.facts] == [FactKind.RECOVERED, FactKind.AVOIDED]
+    assert [fact.kind for fact in change.facts] == [
+        FactKind.RECOVERED,
+        FactKind.AVOIDED,
+        FactKind.CANCELED,
+    ]
 
 
 def test_what_an_event_depends_on_is_named_with_that_event() -> None:

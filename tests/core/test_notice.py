@@ -18,6 +18,7 @@ from forewarn.core.model import (
 from support import ordered
 from support.clock import START_MS
 from support.core_fleet import WEB, Cloud, minutes, scope, spot, three_hosts
+from support.journal import said
 
 PROMISED = {
     EventType.FREEZE: minutes(15),
@@ -276,8 +277,8 @@ def test_downtime_and_steps_are_in_the_journal(cloud: Cloud) -> None:
     cloud.crash(down_ms=minutes(3))
     cloud.clock.wall += minutes(7)
     cloud.tick()
-    assert cloud.facts(FactKind.DOWNTIME)[-1].detail["lost_ms"] == minutes(3)
-    assert cloud.facts(FactKind.CLOCK_STEPPED)[-1].detail["stepped_ms"] == minutes(7)
+    assert said(cloud.facts(FactKind.DOWNTIME)[-1])["lost_ms"] == minutes(3)
+    assert said(cloud.facts(FactKind.CLOCK_STEPPED)[-1])["stepped_ms"] == minutes(7)
 
 
 def test_nothing_counts_as_read_below_zero() -> None:

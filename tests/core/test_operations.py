@@ -28,6 +28,7 @@ from forewarn.core.model import (
 from forewarn.core.starting import HoldReason
 from support.clock import START_MS
 from support.core_fleet import WEB, Cloud, minutes, reasons, scope, vm
+from support.journal import said
 
 ONE = {"a0": (0, "h1"), "a1": (0, "h1"), "a2": (1, "h2")}
 TWO = {"b0": (1, "h1"), "b1": (2, "h2")}
@@ -219,13 +220,13 @@ def test_break_domains_starts_both_at_once_and_records_who_forced_it(
     cloud = Cloud(scope("split", SPLIT), scope("one", ONE))
     operation = cloud.maintain("h1", event_type, break_domains=True, by="ann")
     assert operation.broke_domains_by == "ann"
-    assert cloud.facts(FactKind.ORDERED)[-1].detail["broke_domains"] == ["split"]
+    assert said(cloud.facts(FactKind.ORDERED)[-1])["broke_domains"] == ["split"]
     cloud.start(*cloud.events_of(operation))
     assert set(phases(cloud, operation)) == {Phase.STARTED}
     exempted = cloud.facts(FactKind.EXEMPTED)
     assert len(exempted) == 2
     assert {(fact.scope, fact.by) for fact in exempted} == {("split", "ann")}
-    assert {fact.detail["because"] for fact in exempted} == {"break-domains"}
+    assert {said(fact)["because"] for fact in exempted} == {"break-domains"}
 
 
 def test_break_domains_breaks_no_other_domain_than_those_of_the_host() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from forewarn.control import commands
 from forewarn.core import power
 from forewarn.core.model import (
     DAY_MS,
@@ -398,6 +400,15 @@ def test_an_order_of_its_owner_that_spared_it_is_announced_to_it(
     assert (told.event_type, told.ordered_by) == (event_type, before.ordered_by)
     assert (told.silent, told.phase) == (False, Phase.SCHEDULED)
     assert told.not_before_ms >= cloud.clock.wall + told.minimum_notice_ms
+
+
+def test_a_redeploy_that_spared_it_still_loses_the_local_disk(cloud: Cloud) -> None:
+    order = ordered.order_vm("a", EventType.REDEPLOY, by="ann")
+    assert isinstance(order, commands.RedeployVm)
+    cloud.run(replace(order, lose_disk=True))
+    cloud.tick()
+    spared(cloud)
+    assert about(cloud, "a").lose_disk
 
 
 def test_an_owner_who_approves_reboots_beforehand_is_not_asked_after_all() -> None:

@@ -21,6 +21,7 @@ from forewarn.core.starting import HoldReason
 from support import ordered
 from support.clock import START_MS
 from support.core_fleet import Cloud, minutes, reasons, scope
+from support.journal import said
 
 LONE = {"w": (0, "h1")}
 
@@ -135,7 +136,7 @@ def test_both_hosts_are_on_the_action_and_the_vm_moves_with_the_report() -> None
     cloud.report("h1", action)
     assert cloud.where("w") == "h2"
     [fact] = cloud.facts(FactKind.MOVED)
-    assert (fact.vm, fact.host, fact.detail) == ("w", "h2", {"from": "h1"})
+    assert (fact.vm, fact.host, said(fact)) == ("w", "h2", {"from": "h1"})
 
 
 def test_a_move_that_failed_moves_nothing() -> None:
@@ -160,7 +161,7 @@ def test_a_moved_vm_leaves_its_other_scheduled_events() -> None:
     assert cloud.event(freeze).resources == ("v",)
     assert cloud.scope().incarnation == incarnation + 1
     avoided = {
-        fact.event_id: fact.detail["event_canceled"] for fact in cloud.facts(FactKind.AVOIDED)
+        fact.event_id: said(fact)["event_canceled"] for fact in cloud.facts(FactKind.AVOIDED)
     }
     assert avoided == {reboot.event_id: True, freeze.event_id: False}
 

@@ -19,6 +19,7 @@ from forewarn.core.model import (
 from support import ordered
 from support.clock import START_MS
 from support.core_fleet import WEB, Cloud, minutes, scope
+from support.journal import said
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_a_silent_event_obeys_the_other_rules(cloud: Cloud) -> None:
 def test_the_journal_tells_the_operator_who_was_silent() -> None:
     cloud = Cloud(scope("mute", {"m": (0, "h1")}, enabled=False), scope("told", {"t": (0, "h1")}))
     cloud.maintain("h1", EventType.FREEZE)
-    silent = {fact.scope: fact.detail["silent"] for fact in cloud.facts(FactKind.SCHEDULED)}
+    silent = {fact.scope: said(fact)["silent"] for fact in cloud.facts(FactKind.SCHEDULED)}
     assert silent == {"mute": True, "told": False}
 
 

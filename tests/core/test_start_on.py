@@ -11,6 +11,7 @@ from forewarn.core.model import Cause, FactKind, Host, Phase, ScheduledEvent
 from forewarn.core.starting import HoldReason
 from support import ordered
 from support.core_fleet import WEB, Cloud, scope
+from support.journal import said
 
 ON_H2: dict[str, Any] = {"break_domains": True, "reason": "the shop is down"}
 
@@ -55,7 +56,7 @@ def test_the_order_starts_the_vm_there_and_the_journal_keeps_who_and_why(cloud: 
     assert cloud.where("web_0") == "h2"
     (fact,) = cloud.facts(FactKind.ASSIGNED)
     assert (fact.by, fact.vm, fact.host) == ("ann", "web_0", "h2")
-    assert (fact.detail["reason"], fact.detail["broke_domains"]) == ("the shop is down", [1])
+    assert (said(fact)["reason"], said(fact)["broke_domains"]) == ("the shop is down", [1])
 
 
 def test_the_domain_rule_is_not_broken_by_accident_nor_without_a_reason(cloud: Cloud) -> None:

@@ -19,6 +19,7 @@ from forewarn.core.model import (
 )
 from forewarn.core.starting import HoldReason
 from support.core_fleet import Cloud, minutes, reasons, scope
+from support.journal import said
 
 UNSURE = Outcome.LOST  # as a host says it
 
@@ -328,7 +329,7 @@ def test_the_journal_says_that_a_place_is_not_sure(cloud: Cloud) -> None:
     _, move = moving(cloud)
     cloud.report("h1", move, UNSURE, "h2 does not answer; it may run there")
     [moved] = cloud.facts(FactKind.MOVED)
-    assert (moved.vm, moved.host, moved.detail) == ("a", "h2", {"from": "h1", "sure": False})
+    assert (moved.vm, moved.host, said(moved)) == ("a", "h2", {"from": "h1", "sure": False})
     assert cloud.host("h2").health is Health.OK
 
 

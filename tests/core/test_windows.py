@@ -24,6 +24,7 @@ from forewarn.core.starting import HoldReason
 from support import ordered
 from support.clock import START_MS
 from support.core_fleet import WEB, Cloud, minutes, reasons, scope, spot
+from support.journal import said
 
 OPENS, CLOSES = START_MS + minutes(60), START_MS + minutes(120)
 WINDOW = (OPENS, CLOSES)
@@ -202,12 +203,12 @@ def test_what_has_not_started_when_the_window_closes_is_withdrawn_and_says_so() 
         assert (one.phase, one.outcome) == (Phase.CANCELED, windows.CLOSED)
     ended = cloud.operation(operation)
     assert (ended.phase, ended.outcome) == (OperationPhase.ENDED, windows.CLOSED)
-    said = [
-        (fact.event_id, fact.by, fact.detail["reason"]) for fact in cloud.facts(FactKind.CANCELED)
+    lines = [
+        (fact.event_id, fact.by, said(fact)["reason"]) for fact in cloud.facts(FactKind.CANCELED)
     ]
-    assert (event.event_id, "ticker", windows.CLOSED) in said
-    assert (of_owner.event_id, "ticker", windows.CLOSED) in said
-    assert (None, "ticker", windows.CLOSED) in said  # the operation
+    assert (event.event_id, "ticker", windows.CLOSED) in lines
+    assert (of_owner.event_id, "ticker", windows.CLOSED) in lines
+    assert (None, "ticker", windows.CLOSED) in lines  # the operation
 
 
 def test_moves_that_have_started_go_on_when_the_window_closes_the_others_are_withdrawn() -> None:

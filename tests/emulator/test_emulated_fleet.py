@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -17,6 +21,8 @@ from forewarn.emulator.fleet import inventory_text
 from forewarn.wiring.simulate import Emulator
 from support import ordered
 from support.emulator_world import NOTICE_MS, Emulated, emulated
+
+RUN_LIMIT_S = 120  # only ends a hang
 
 OWN_FLEET = """
 [[host]]
@@ -136,6 +142,26 @@ def test_the_same_seed_and_the_same_commands_give_the_same_run_byte_for_byte() -
     assert b"EventId" in b"".join(first)
 
 
+def test_the_same_seed_gives_the_same_run_in_processes_that_hash_differently() -> None:
+    """The order of a set must not show."""
+    first, second = (_played_elsewhere(hash_seed) for hash_seed in ("1", "2"))
+    assert first == second
+    assert first == hashlib.sha256(b"\n".join(_play(seed=7))).hexdigest()
+
+
+def _played_elsewhere(hash_seed: str) -> str:
+    """The digest of a run in a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, __file__],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=RUN_LIMIT_S,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    return ran.stdout
+
+
 def test_another_seed_gives_other_event_ids() -> None:
     assert _play(seed=7) != _play(seed=8)
 
@@ -229,3 +255,7 @@ def test_vms_are_regular_unless_they_are_said_to_be_spot() -> None:
     assert alone.profile.priority is Priority.REGULAR
     with pytest.raises(Invalid, match=r"no VM or scope .wep. to be Spot.*web"):
         inventory_text(scopes=["web:2"], spot=["wep"])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(hashlib.sha256(b"\n".join(_play(seed=7))).hexdigest())

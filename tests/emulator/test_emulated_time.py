@@ -19,22 +19,15 @@ from forewarn.testing import Cloud
 from forewarn.text.durations import DURATION_MS_MAX
 from forewarn.wiring.simulate import SEEDED_START_MS, Emulator
 from support import ordered
-from support.clock import ManualClock
+from support.clock import MonotonicClock
 from support.emulator_world import NOTICE_MS, Emulated, emulated
 from support.waiting import wait_until
 
 YEAR_MS = 365 * DAY_MS
 
 
-class Monotonic(ManualClock):
-    """The machine's clock, as a test turns it. The emulator must not ask for its wall time."""
-
-    def now_ms(self) -> int:
-        raise AssertionError("the emulator has asked for the wall time of the machine")
-
-
 def test_a_virtual_clock_stands_still_until_it_is_turned() -> None:
-    real = Monotonic()
+    real = MonotonicClock()
     clock = EmulatedClock(start_ms=1_000, speed=0, real=real)
     real.pass_ms(60_000)
     assert clock.now_ms() == 1_000
@@ -43,7 +36,7 @@ def test_a_virtual_clock_stands_still_until_it_is_turned() -> None:
 
 
 def test_a_fast_clock_runs_as_many_times_as_fast_and_can_be_turned_too() -> None:
-    real = Monotonic()
+    real = MonotonicClock()
     clock = EmulatedClock(start_ms=0, speed=60, real=real)
     real.pass_ms(1_000)
     assert clock.now_ms() == 60_000
@@ -53,13 +46,13 @@ def test_a_fast_clock_runs_as_many_times_as_fast_and_can_be_turned_too() -> None
 
 
 def test_a_clock_is_never_turned_back() -> None:
-    clock = EmulatedClock(start_ms=1_000, speed=0, real=Monotonic())
+    clock = EmulatedClock(start_ms=1_000, speed=0, real=MonotonicClock())
     clock.advance_to(10)
     assert clock.now_ms() == 1_000
 
 
 def test_a_clock_is_not_turned_beyond_what_can_be_written_as_a_date() -> None:
-    clock = EmulatedClock(start_ms=0, speed=0, real=Monotonic())
+    clock = EmulatedClock(start_ms=0, speed=0, real=MonotonicClock())
     with pytest.raises(Invalid, match="year 8999"):
         clock.advance_to(LAST_MS + 1)
 
@@ -67,7 +60,7 @@ def test_a_clock_is_not_turned_beyond_what_can_be_written_as_a_date() -> None:
 @pytest.mark.parametrize("start_ms", [-1, LAST_MS + 1])
 def test_a_clock_does_not_start_where_there_are_no_dates(start_ms: int) -> None:
     with pytest.raises(Invalid, match="1970-01-01T00:00:00Z to 9000-01-01T00:00:00Z"):
-        EmulatedClock(start_ms=start_ms, speed=0, real=Monotonic())
+        EmulatedClock(start_ms=start_ms, speed=0, real=MonotonicClock())
 
 
 def test_what_is_ordered_when_the_clock_ends_can_still_be_written_as_a_date() -> None:
@@ -79,7 +72,7 @@ def test_what_is_ordered_when_the_clock_ends_can_still_be_written_as_a_date() ->
 
 
 def test_time_that_passes_while_a_fast_clock_is_read_is_no_step_of_it() -> None:
-    class Hurried(Monotonic):
+    class Hurried(MonotonicClock):
         """A machine on which a millisecond passes with every fifth look."""
 
         looks = 0
@@ -95,7 +88,7 @@ def test_time_that_passes_while_a_fast_clock_is_read_is_no_step_of_it() -> None:
 @pytest.mark.parametrize("speed", [-1, 3_601])
 def test_a_speed_that_no_clock_has_is_refused(speed: int) -> None:
     with pytest.raises(Invalid, match="0 to 3600"):
-        EmulatedClock(start_ms=0, speed=speed, real=Monotonic())
+        EmulatedClock(start_ms=0, speed=speed, real=MonotonicClock())
 
 
 def test_nothing_happens_while_the_clock_stands() -> None:

@@ -79,7 +79,7 @@ REFUSED: list[tuple[dict[str, object], str, str]] = [
     ({"kind": 404}, "no kind of fault 404", "410, 429, 500, 503"),
     ({"kind": True}, "no kind of fault true", "gone"),
     ({"kind": "error", "vms": "a"}, 'no key "vms"', "Did you mean vm?"),
-    ({"kind": "error", "for": 1, "for_s": 1}, "for is said twice", "once"),
+    ({"kind": "error", "for": 1, "for_s": 1}, "for is given twice", "once"),
     ({"kind": "error", "vm": 7}, "vm = 7 is refused", "name of one VM"),
     ({"kind": "error", "vm": "x" * 300}, "vm = ", "name of one VM"),
     ({"kind": "error", "method": "PUT"}, "method = ", "GET or POST"),

@@ -167,7 +167,7 @@ def three(tmp_path: Path) -> Iterator[tuple[Cloud, list[Guest]]]:
 
 def lead(guests: list[Guest], take_over_s: int) -> None:
     """Have them approve in turns."""
-    head = f'types = ["Freeze"]\napprove = "leader"\ntake_over = "{take_over_s}s"'
+    head = f'types = ["Freeze"]\napprove = "first-named"\ntake_over = "{take_over_s}s"'
     for guest in guests:
         guest.configure(guest.rule(head=head))
 
@@ -204,7 +204,7 @@ def test_the_first_vm_that_has_an_agent_approves_in_its_turn(
         assert bool(guest.facts(FactKind.APPROVING)) is (guest is guests[dead])
 
 
-def test_a_leader_whose_own_preparation_failed_leaves_it_to_the_next(
+def test_a_first_named_vm_whose_own_preparation_failed_leaves_it_to_the_next(
     three: tuple[Cloud, list[Guest]],
 ) -> None:
     cloud, guests = three

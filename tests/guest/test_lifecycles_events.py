@@ -208,7 +208,7 @@ def test_a_step_is_told_the_event_as_it_stands_in_the_document(tmp_path: Path) -
         guest.stop()
         given = json.loads((guest.folder / "given-prepare").read_text(encoding="utf-8"))
         assert [given["event"]] == shown
-        assert (given["vm"], given["part"], given["leader"]) == ("web_1", "prepare", True)
+        assert (given["vm"], given["part"], given["first_named"]) == ("web_1", "prepare", True)
         assert 880 < given["seconds_left"] <= 900
         environment = (guest.folder / "environment-prepare").read_text(encoding="utf-8")
         for expected in (
@@ -218,7 +218,7 @@ def test_a_step_is_told_the_event_as_it_stands_in_the_document(tmp_path: Path) -
             "FOREWARN_EVENT_RESOURCES=web_1",
             "FOREWARN_EVENT_SOURCE=User",
             "FOREWARN_EVENT_DURATION=-1",
-            "FOREWARN_EVENT_LEADER=yes",
+            "FOREWARN_EVENT_FIRST_NAMED=yes",
             "FOREWARN_VM=web_1",
             "FOREWARN_STEP=drain",
         ):

@@ -247,6 +247,25 @@ def test_a_turn_is_wanted_soon_after_something_happened() -> None:
     run(test)
 
 
+def test_a_vm_that_others_rebooted_is_told_until_it_is_taken_and_once_a_minute() -> None:
+    async def test(bench: Bench) -> None:
+        bench.guests.rebooted("web_0")
+        bench.guests.rebooted("web_0")  # it boots in a loop
+        bench.control.refusals = [Unavailable("away")]
+        with pytest.raises(Unavailable):
+            await bench.send()
+        await bench.send()
+        bench.clock.pass_ms(59_999)
+        bench.guests.rebooted("web_0")
+        assert not bench.guests.waiting
+        bench.clock.pass_ms(1)
+        bench.guests.rebooted("web_0")
+        await bench.send()
+        assert [told.rebooted for told in bench.control.told] == [("web_0",), ("web_0",)]
+
+    run(test)
+
+
 def test_polls_of_vms_are_told_as_ages_and_those_that_came_since_are_kept() -> None:
     async def test(bench: Bench) -> None:
         bench.vm_polls = {"web_0": bench.clock.now_ms() - 2_000, "web_1": bench.clock.now_ms()}

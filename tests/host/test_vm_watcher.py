@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
-from forewarn.adapters.simulated.machines import SimulatedWorld
 from forewarn.core.errors import Unavailable
 from forewarn.core.inventory.host_report import SeenVm, Traits
 from forewarn.host.channels.plan import ChannelProblem
@@ -20,6 +19,7 @@ from forewarn.wire.link import Adoption
 from forewarn.wire.link_values import vm_traits
 from support.clock import ManualClock
 from support.host_world import a_vm
+from support.simulated_machines import SimulatedWorld
 from support.unasked_link import UnaskedLink
 from support.waiting import until
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,14 @@ from support.link_world import control_running, run
 ROOT = Path(__file__).parent.parent.parent
 RULES = ROOT / "packaging" / "prometheus" / "forewarn.rules.yml"
 LIMIT_S = 60
+# What a control may have beside what every one has. Nothing answers where the issuer would be.
+EVERYTHING = """
+operator_tls = "own"
+[[oidc]]
+issuer = "http://127.0.0.1:9"
+audience = "forewarn"
+roles = { "ops" = "operator" }
+"""
 METRIC = re.compile(r"\bforewarn_\w+")
 SELECTED = re.compile(r'\b(forewarn_\w+)\{(\w+)(=~|!=|=)"([^"]*)"\}')
 
@@ -35,9 +44,10 @@ def shown_by_control(folder: Path) -> dict[str, set[tuple[tuple[str, str], ...]]
     """Every number of a control that has just started, with the labels that it has."""
 
     async def story() -> str:
-        async with control_running(folder) as world:
+        async with control_running(folder, written=EVERYTHING) as world:
             await world.joined("h1")
-            return (await world.operator("GET", "/metrics")).text
+            trusted = ssl.create_default_context(cafile=world.where.operator_authority)
+            return (await world.operator("GET", "/metrics", trusted=trusted)).text
 
     found: dict[str, set[tuple[tuple[str, str], ...]]] = {}
     for family in text_string_to_metric_families(run(story)):

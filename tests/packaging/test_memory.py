@@ -11,6 +11,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from forewarn.adapters.child_processes import CHILD_BYTES_MAX
 from forewarn.api.guarded_protocol import CONNECTIONS_MAX, HEAD_BYTES_MAX
+from forewarn.api.guarded_server import OPERATOR_HANDSHAKES_MAX
 from forewarn.api.link.app import (
     ANSWERS_BYTES_MAX,
     LONG_QUESTIONS_BYTES_MAX,
@@ -77,7 +78,7 @@ def needed() -> dict[str, dict[str, tuple[int, float]]]:
     link = TLS_READ_BYTES + TLS_STATE_BYTES + http
     assert PACED_BYTES_MIN <= PIECE_BYTES
     assert BODY_BYTES_MAX <= HIGH_WATER_LIMIT
-    listed = ITEMS_MAX * ITEM_BYTES + http + STATE_BYTES
+    listed = ITEMS_MAX * ITEM_BYTES + http + STATE_BYTES + TLS_READ_BYTES + TLS_STATE_BYTES
     guest = limits.head_bytes + limits.body_bytes + limits.pipelined_bytes
     return {
         "forewarn-control.service": {
@@ -87,6 +88,10 @@ def needed() -> dict[str, dict[str, tuple[int, float]]]:
                 (TLS_READ_BYTES + TLS_STATE_BYTES) / KIB,
             ),
             "connections of operators": (CONNECTIONS_MAX, listed / KIB),
+            "unfinished TLS handshakes of operators": (
+                OPERATOR_HANDSHAKES_MAX,
+                (TLS_READ_BYTES + TLS_STATE_BYTES) / KIB,
+            ),
             "long questions": (LONG_QUESTIONS_BYTES_MAX // MIB, FOLDS * KIB),
             "short questions": (SHORT_QUESTIONS_BYTES_MAX // MIB, FOLDS * KIB),
             "long answers": (ANSWERS_BYTES_MAX // MIB, KIB),
@@ -129,5 +134,5 @@ def test_all_limits_together_are_below_memory_max(unit: str) -> None:
 
 
 def test_the_link_may_open_all_that_it_may_hold() -> None:
-    taken = LINK_CONNECTIONS_MAX + HANDSHAKES_MAX + CONNECTIONS_MAX
+    taken = LINK_CONNECTIONS_MAX + HANDSHAKES_MAX + CONNECTIONS_MAX + OPERATOR_HANDSHAKES_MAX
     assert taken < open_files("forewarn-control.service")

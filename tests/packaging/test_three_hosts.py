@@ -115,6 +115,26 @@ def commands(page: Path) -> list[str]:
     return sorted({one[one.index("forewarn ") :] for one in said if "forewarn " in one})
 
 
+@pytest.mark.parametrize("page", [HERE / "README.md", OPERATIONS], ids=lambda page: page.name)
+def test_a_host_is_closed_before_it_is_emptied(page: Path) -> None:
+    """Else VMs are placed there again while others leave."""
+    words = page.read_text(encoding="utf-8")
+    emptied = list(re.finditer(r"forewarn host maintain (\w+) --type Redeploy", words))
+    assert emptied
+    for found in emptied:
+        before = words[: found.start()]
+        assert f"forewarn host close {found.group(1)}" in before[-250:], found.group()
+
+
+def test_what_may_start_at_night_only_has_a_window() -> None:
+    """`--not-before` does not bind: an approval starts sooner."""
+    words = (HERE / "README.md").read_text(encoding="utf-8")
+    (order,) = re.findall(r"^forewarn host maintain h1 .*$", words, re.MULTILINE)
+    assert "tomorrow night" in words
+    assert "--window " in order
+    assert "--not-before" not in words
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_and_option_is_one_that_the_program_has(page: Path) -> None:
     found = commands(page)

@@ -30,7 +30,7 @@ from support.cli_runner import forewarn
 
 PACKAGING = Path(__file__).parent.parent.parent / "packaging"
 UNITS = {
-    "forewarn-control.service": 1.3,
+    "forewarn-control.service": 1.4,  # without PrivateUsers, so that the journal can name users
     "forewarn-host.service": 2.0,
 }  # with the exposure that systemd may find at most, of 10
 LIMIT_S = 60

@@ -175,10 +175,25 @@ def test_the_steps_of_the_workflow_for_github_pass(runner: Runner, job: str) -> 
     run_job(runner, GITHUB["jobs"][job])
 
 
+# Stands for the one of the image, which would ask the network: notes what it was asked for.
+APT_GET = """#!/bin/sh
+echo "$@" >>"$HOME/apt-get"
+"""
+
+
 @pytest.mark.parametrize("job", [name for name in GITLAB if name != "stages"])
 def test_the_steps_of_the_pipeline_for_gitlab_pass(runner: Runner, job: str) -> None:
-    for line in GITLAB[job]["script"]:
+    played = runner.folder.parent / "played"
+    played.mkdir()
+    (played / "apt-get").write_text(APT_GET, "utf-8")
+    (played / "apt-get").chmod(0o755)
+    runner.environment["PATH"] = f"{played}{os.pathsep}{runner.environment['PATH']}"
+    before = GITLAB[job].get("before_script", [])
+    for line in [*before, *GITLAB[job]["script"]]:
         runner.step(line)
+    if before:
+        asked = (Path(runner.environment["HOME"]) / "apt-get").read_text("utf-8").splitlines()
+        assert asked == ["update", "install --yes curl"]
     for report in GITLAB[job].get("artifacts", {}).get("reports", {}).values():
         assert (runner.folder / report).is_file()
 

@@ -113,6 +113,24 @@ def test_both_install_from_what_was_built_where_nothing_else_is(
     assert "1 passed" in tested.stdout
 
 
+def test_the_guest_installs_from_its_wheel_where_nothing_else_is(
+    built: list[Path], tmp_path: Path
+) -> None:
+    """Alone: no index, no other wheel, and nothing of the server."""
+    programs = distributions.clean_environment(tmp_path / "venv")
+    wheel = only(built, "forewarn_guest-", ".whl")
+    python = str(programs / "python")
+    install = [python, "-m", "pip", "install", "--quiet", "--no-index", str(wheel)]
+    distributions.ran(install, folder=tmp_path)
+
+    place = empty_place(tmp_path / "place")
+    said = place.run([str(programs / "forewarn-guest"), "--version"])
+    assert metadata_of(wheel)["Version"] in said.stdout, said.stderr
+    used = place.run([python, "-c", "import forewarn_guest; forewarn_guest.Client"])
+    assert used.returncode == 0, used.stderr
+    assert place.run([python, "-c", "import forewarn"]).returncode != 0
+
+
 def assert_it_emulates(place: Place, programs: Path) -> None:
     """The emulator and the agent's client, each from its own distribution, speak to each other."""
     simulate = [str(programs / "forewarn"), "simulate", "--json"]

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from forewarn.emulator.scenarios.file import parse
 from forewarn.testing import Cloud
 from support.cli_runner import forewarn
-from support.shipping_world import ROOT, Place, empty_place, why_no_namespace
+from support.shipping_world import ROOT, RUN_LIMIT_S, Place, empty_place, why_no_namespace
 
 GUIDE = ROOT / "docs" / "testing.md"
 README = ROOT / "README.md"
@@ -165,14 +166,30 @@ def test_the_commands_that_the_guide_names_are_understood(tmp_path: Path) -> Non
             assert (ran.code, ran.err) == (0, ""), command
 
 
+def verify_commands() -> list[list[str]]:
+    found = [one for one in blocks(GUIDE, "") if one.startswith("forewarn verify")]
+    return [shlex.split(one.replace("\\\n", " ")) for one in found]
+
+
 def test_the_lifecycle_is_verified_as_the_guide_says(place: Place) -> None:
-    (command,) = [one for one in blocks(GUIDE, "") if one.startswith("forewarn verify")]
-    words = shlex.split(command.replace("\\\n", " "))
+    words, _ = verify_commands()
     simulate = ["forewarn", "simulate", "--json"]
     with place.running([*simulate, "--guest", "127.0.0.1:0", "--operator", "127.0.0.1:0"]) as found:
         words[2] = found.vm_urls["vm0"]
         ran = place.run([*words, "--only", "get-200,life", "--pace", "0"])
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_every_type_is_verified_as_the_guide_says(place: Place) -> None:
+    """The whole run: a Redeploy moves the VM, and every Freeze still finds it on its host."""
+    _, words = verify_commands()
+    simulate = ["forewarn", "simulate", "--json", "--spot", "vm0", "--guest", "127.0.0.1:0"]
+    with place.running([*simulate, "--operator", "127.0.0.1:0"]) as found:
+        words[2] = found.vm_urls["vm0"]
+        ran = replace(place, limit_s=10 * RUN_LIMIT_S).run(words)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    passed = set(re.findall(r"pass +(starts-\w+)", ran.stdout))
+    assert passed >= {"starts-Freeze", "starts-Redeploy"}, ran.stdout
 
 
 PAGES = [

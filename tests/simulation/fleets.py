@@ -90,7 +90,12 @@ def build(seed: int, log: list[bytes] | None = None) -> tuple[SimulationWorld, C
         vms.extend(made)
         chosen = rng.choices([cast.talkers, cast.late, cast.mute], [6, 2, 1])[0]
         chosen.extend(seen.name for _, seen in made)
-    policy = Policy(domain_recovery_ms=rng.choice([0, 60_000, 600_000]), hosts_join=True)
+    policy = Policy(
+        domain_recovery_ms=rng.choice([0, 60_000, 600_000]),
+        hosts_join=True,
+        postponements_max=2,
+        postpone_ms_max=180 * MINUTE_MS,
+    )
     world = SimulationWorld(seed, hosts, vms, policy, log=log)
     for vm in cast.talkers:
         world.pass_time(1_000)

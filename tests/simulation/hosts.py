@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from forewarn.adapters.last_documents import LastShown
-from forewarn.adapters.simulated.machines import SimulatedMachines
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.incarnation_marks import Marks
 from forewarn.core.inventory.host_report import SeenVm
@@ -34,6 +33,7 @@ from forewarn.wire.link import ShownScope
 from simulation.tasks import Tasks
 from simulation.wire_link import SimLink
 from support.control import run_now
+from support.simulated_machines import SimulatedMachines
 
 if TYPE_CHECKING:
     from simulation.world import SimulationWorld

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -16,8 +16,17 @@ from typing import Any
 import msgspec
 
 from forewarn.core.inventory.host_report import SeenVm
-from forewarn.core.model import ActionKind, Cause, EventType, Phase, ScheduledEvent
-from forewarn.ports import WorkOrder
+from forewarn.core.model import (
+    ActionKind,
+    Cause,
+    EventType,
+    Phase,
+    Policy,
+    ScheduledEvent,
+    Scope,
+)
+from forewarn.core.principal import PrincipalKind
+from forewarn.ports import JournalLine, WorkOrder
 from forewarn.wire import link as wire
 from simulation.sim_clock import SimClock
 
@@ -37,7 +46,10 @@ FAILURE_DEADLINE_MS = 24 * 3_600_000
 OFF_COUNTS_AFTER_MS = 150_000
 # A host that acts has been told, a moment ago at most, that what it claimed is still its own.
 HOLDS_FOR_MS = 10_000
+# The lines that end an event, by the phase in which it then is.
+ENDS = ("completed", "failed", "canceled")
 RULED = {"Freeze", "Reboot", "Redeploy"}
+WHOLE_HOST = (EventType.FREEZE, EventType.REBOOT)
 TYPE_OF_ACTION = {
     ActionKind.FREEZE_HOST: {"Freeze"},
     ActionKind.REBOOT_HOST: {"Reboot"},
@@ -122,6 +134,11 @@ class Judge:
         self.given_up: set[str] = set()  # a hypervisor has refused to start it
         # By the id of an event or operation: the window that it was ordered with, as wall time.
         self.windows: dict[str, tuple[int, int]] = {}
+        self.withdrawn: set[str] = set()  # events that another was announced in place of
+        self._operation_of: dict[str, str | None] = {}
+        # By operation, or by event of its own: how often it was postponed, and by how much in all.
+        self._postponed: dict[str, tuple[int, int]] = {}
+        self._postpones: tuple[PrincipalKind | None, Policy] = (None, Policy())
         self.stats: dict[str, int] = {}
         for seen in vms:
             self.meets(seen)
@@ -243,12 +260,84 @@ class Judge:
 
     def begins(self, event: ScheduledEvent, wall_ms: int) -> None:
         """An event has started, told or silent; by which order it exists is all that is asked."""
+        if event.event_id in self.withdrawn:
+            raise Broken(f"postponing: {event.event_id} was withdrawn and starts")
         window = self.windows.get(event.operation_id or event.event_id)
         if window is None or event.cause is Cause.FAILURE:
             return
         self.count("started in a window")
         if not window[0] <= wall_ms < window[1]:
             raise Broken(f"I14: {event.event_id} started outside of the window of its order")
+
+    # What is postponed.
+
+    def postpones(self, kind: PrincipalKind | None, policy: Policy) -> None:
+        """An owner or an operator is about to ask for it; with None the answer was heard."""
+        self._postpones = kind, policy
+
+    def answered_postponed(self, withdrawn: Sequence[str], announced: Sequence[str]) -> None:
+        """What was answered has happened."""
+        self.count("postponed")
+        unknown = [old for old in withdrawn if old not in self.withdrawn]
+        if unknown or len(withdrawn) != len(announced):
+            raise Broken(f"postponing: {unknown} is said to be withdrawn, for {list(announced)}")
+
+    def announced_anew(self, changed: Sequence[tuple[Scope | None, Scope]], wall_ms: int) -> None:
+        """A commit is durable: what in it is announced in place of what."""
+        pairs: list[tuple[ScheduledEvent, ScheduledEvent]] = []
+        for before, after in changed:
+            for event in after.events:
+                is_new = event.event_id not in self._operation_of
+                self._operation_of[event.event_id] = event.operation_id
+                if is_new and event.postponed_from is not None and before is not None:
+                    old = before.event(event.postponed_from)
+                    if old is None or old.phase is not Phase.SCHEDULED:
+                        raise Broken(f"postponing: {event.event_id} has nothing to take over")
+                    pairs.append((old, event))
+        if pairs:
+            self.withdrawn.update(old.event_id for old, _ in pairs)
+            self._judge_anew(pairs, wall_ms)
+            self._judge_limits(pairs, wall_ms)
+
+    def _judge_anew(
+        self, pairs: Sequence[tuple[ScheduledEvent, ScheduledEvent]], wall_ms: int
+    ) -> None:
+        """No guest reads the old one any more, and the new one promises what any event does."""
+        anew = {new.event_id for _, new in pairs}
+        for old, new in pairs:
+            known, told = self.events.get(old.event_id), self.events.get(new.event_id)
+            if known is not None and not known.gone:
+                raise Broken(f"postponing: {old.event_id} was withdrawn and is still announced")
+            if new.not_before_ms <= old.not_before_ms:
+                raise Broken(f"postponing: {new.event_id} is not later than {old.event_id}")
+            if told is not None and told.not_before_ms < wall_ms + self._notice_ms(told):
+                raise Broken(f"I6: {new.event_id} is announced for less than its notice")
+            window = self.windows.get(new.operation_id or "")
+            if window is not None and new.not_before_ms >= window[1]:
+                raise Broken(f"I14: {new.event_id} is postponed beyond its window")
+            for event_id, operation_id in self._operation_of.items():
+                other = self.events.get(event_id)
+                waits = other is not None and not other.gone and other.status == "Scheduled"
+                left = waits and operation_id == new.operation_id and event_id not in anew
+                if left and new.event_type in WHOLE_HOST:
+                    raise Broken(f"postponing: {event_id} does not move with its operation")
+
+    def _judge_limits(
+        self, pairs: Sequence[tuple[ScheduledEvent, ScheduledEvent]], wall_ms: int
+    ) -> None:
+        """Owners are bound; what an operator postpones counts for them too."""
+        old, new = pairs[0]
+        whole = new.event_type in WHOLE_HOST and new.operation_id is not None
+        times, in_all_ms = self._postponed.get((whole and new.operation_id) or old.event_id, (0, 0))
+        from_ms = max(wall_ms, *(one.not_before_ms for one, _ in pairs))
+        found = times + 1, in_all_ms + new.not_before_ms - from_ms
+        self._postponed[(whole and new.operation_id) or new.event_id] = found
+        kind, policy = self._postpones
+        most = policy.postponements_max, policy.postpone_ms_max
+        if kind is None or new.cause is not Cause.MAINTENANCE:
+            raise Broken(f"postponing: {old.event_id} is postponed, and no one may ask for that")
+        if kind is PrincipalKind.OWNER and (found[0] > most[0] or found[1] > most[1]):
+            raise Broken(f"postponing: {old.event_id} is postponed {found}, at most {most} allowed")
 
     # What guests read and say.
 
@@ -296,6 +385,18 @@ class Judge:
                 raise Broken(f"I5: the approved event {event_id} is gone from the store")
             if found.phase is Phase.SCHEDULED and found.approved_ms is None:
                 raise Broken(f"I5: the approval of {event_id} was answered and lost")
+
+    @staticmethod
+    def check_journal(events: Iterable[ScheduledEvent], lines: Sequence[JournalLine]) -> None:
+        """The numbers of lines have no gap, and each event that has ended has one line for it."""
+        if [line.number for line in lines] != list(range(1, len(lines) + 1)):
+            raise Broken("journal: its numbers have a gap, or come twice")
+        ends = Counter((line.fact.event_id, line.fact.kind.value) for line in lines)
+        for event in events:
+            found = {phase: ends[event.event_id, phase] for phase in (*ENDS, "postponed")}
+            ended = "postponed" if event.postponed_to else event.phase.value
+            if found != {phase: int(ended == phase) for phase in found}:
+                raise Broken(f"journal: {event.event_id} is {event.phase.value}, and has {found}")
 
     # What hosts are answered and do.
 

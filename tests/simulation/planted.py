@@ -1,11 +1,13 @@
 """Bugs on purpose: for each invariant a change to the sources that breaks it.
 
-Those of the rules are here, those between control and its guests in `planted_link`.
+Those of the rules are here, those of postponing in `planted_postponing`, those between control and
+its guests in `planted_link`.
 """
 
 from __future__ import annotations
 
 from simulation.planted_link import PLANTED_IN_LINK
+from simulation.planted_postponing import PLANTED_IN_POSTPONING
 from simulation.planting import SILENCED_CHECK, Planted
 
 PLANTED = (
@@ -94,10 +96,13 @@ PLANTED = (
             (
                 "control/guest_commands.py",
                 (
-                    "    tx.apply(consent.approve(scope, event_ids, known=known, by=by,"
+                    "    tx.apply(consent.approve(scope, event_ids, known=known, by=command.by,"
                     " now_ms=tx.now_ms))\n"
                 ),
-                "    consent.approve(scope, event_ids, known=known, by=by, now_ms=tx.now_ms)\n",
+                (
+                    "    consent.approve(scope, event_ids, known=known, by=command.by,"
+                    " now_ms=tx.now_ms)\n"
+                ),
             ),
         ),
         first=3,
@@ -124,8 +129,8 @@ PLANTED = (
         (
             (
                 "control/ticker.py",
-                "    return fleet.now_ms >= event.deadline_ms and not explain.whole_host(",
-                "    return False and not explain.whole_host(",
+                "    return fleet.now_ms >= event.deadline_ms and not of_host",
+                "    return False",
             ),
             (
                 "core/hosts.py",
@@ -266,5 +271,6 @@ PLANTED = (
         (("core/consent.py", "    if unknown:\n", "    if unknown and not event_ids:\n"),),
         first=7,
     ),
+    *PLANTED_IN_POSTPONING,
     *PLANTED_IN_LINK,
 )

@@ -12,18 +12,21 @@ from contextlib import contextmanager
 
 import structlog
 
+from forewarn.control.commands import EventPostponed, InventoryTried
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.explain import explain_event
 from forewarn.core.model import (
     MINUTE_MS,
+    Cause,
     EventType,
     Health,
     Operation,
     Phase,
     ScheduledEvent,
 )
+from forewarn.core.principal import Principal
 from forewarn.core.starting import HoldReason
 from forewarn.ports import WorkOrder
 from simulation import seeds
@@ -54,6 +57,7 @@ class Run:
         self.powerless = seeds.powerless(seed)
         self.restarting = seeds.RESTARTING_FROM <= seed < seeds.RESTARTING_TO
         self.windowed = seeds.windowed(seed)
+        self.postponing = seeds.postponing(seed)
         self.answer: object = None
 
     def play(self) -> SimulationWorld:
@@ -94,11 +98,14 @@ class Run:
             acts.append((10, self.target_loses_its_power))
         if self.restarting:
             acts.append((10, self.daemon_restarts_during_notice))
+        if self.postponing:
+            acts += [(6, self.owner_postpones), (5, self.operator_maintains)]
         weights = [weight for weight, _ in acts]
         for _ in range(STEPS):
             act = self.rng.choices([act for _, act in acts], weights)[0]
             self.world.say(act.__name__)
             act()
+            self.inventory_goes_on()
         self.heal()
         return self.world
 
@@ -232,6 +239,55 @@ class Run:
             self.world.judge.may_be_approved(event_id)
             if self.order(ordered.approve_event(event_id, by="op"), f"approve {event_id}"):
                 self.world.judge.approved(event_id)
+
+    def owner_postpones(self) -> None:
+        """Maintenance, or what only looks like it, is to be announced anew for a later time.
+
+        Sometimes it was approved before. Now and then an operator asks, some ask again, and the
+        store fails, before or after its commit.
+        """
+        events = self.planned_events() if self.rng.random() < 0.9 else self.open_events()
+        if not events:
+            self.operator_maintains()
+            return
+        event_id = self.rng.choice(events)
+        if self.rng.random() < 0.3:
+            self.world.judge.may_be_approved(event_id)
+            if self.order(ordered.approve_event(event_id, by="op"), f"approve {event_id}"):
+                self.world.judge.approved(event_id)
+        by = ordered.owner("ann") if self.rng.random() < 0.8 else ordered.operator("op")
+        if self.rng.random() < 0.15:
+            self.world.store.fault = self.rng.choice(list(Fault))
+        for _ in range(self.rng.choice([1, 1, 4])):
+            event_id = self.postpone(event_id, by) or event_id
+        self.ensure_up()
+
+    def postpone(self, event_id: str, by: Principal) -> str | None:
+        """The event that was announced in its place; None if none was, or that is not known."""
+        judge, later_ms = self.world.judge, self.rng.choice([2, 12, 20, 60, 150]) * MINUTE_MS
+        until_ms = self.world.clock.now_ms() + later_ms
+        command = ordered.postpone_event(event_id, by=by, until_ms=until_ms, reason="a sale")
+        judge.postpones(by.kind, self.world.policy)
+        accepted = self.order(command, f"{by} postpones {event_id} by {later_ms} ms")
+        judge.postpones(None, self.world.policy)
+        if not accepted or not isinstance(self.answer, EventPostponed):
+            return None
+        judge.answered_postponed(self.answer.withdrawn, self.answer.announced)
+        return self.answer.event.event_id
+
+    def planned_events(self) -> list[str]:
+        def question(tx: Transaction) -> list[str]:
+            return [
+                event.event_id
+                for scope in tx.scopes.values()
+                for event in scope.events
+                if event.cause is Cause.MAINTENANCE and event.phase is Phase.SCHEDULED
+            ]
+
+        try:
+            return self.world.submit(question)
+        except Unavailable:
+            return []
 
     def operator_releases(self) -> None:
         # In the order of the world: that of a set differs from process to process.
@@ -492,6 +548,13 @@ class Run:
             return
         if self.order(command, "inventory"):
             self.world.judge.count("inventories")
+
+    def inventory_goes_on(self) -> None:
+        """The next slice of a file that was decided, if there is one."""
+        command = self.inventories.next_slice()
+        if command is not None and self.order(command, "slice of the inventory"):
+            assert isinstance(self.answer, InventoryTried)
+            self.inventories.tried(self.answer)
 
     def vms_appear(self) -> None:
         hosts = [h.name for h in self.world.hosts.values() if self.world.is_member(h)]

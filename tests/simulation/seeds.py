@@ -69,6 +69,14 @@ def windowed(seed: int) -> bool:
     return seed % 5 == 4
 
 
+def postponing(seed: int) -> bool:
+    """Every seventh world: owners, and now and then operators, have maintenance postponed there.
+
+    Those that planted bugs of other rules are looked for in are mostly none of these.
+    """
+    return seed % 7 == 6
+
+
 def drawn(count: int, number: str) -> tuple[int, ...]:
     """The other half, from the number that was drawn."""
     # Not for secrets.

@@ -11,13 +11,12 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from forewarn.adapters.simulated.machines import SimulatedWorld
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control import ticker
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.model import Host, Phase, Policy, Scope, ScopeKind
-from forewarn.ports import Change
+from forewarn.ports import EVERYTHING, Change
 from forewarn.wire import link as wire
 from forewarn.wire.api_versions import NEWEST
 from simulation.faulty_store import Crash, FaultyStore
@@ -33,9 +32,11 @@ from support.control import run_now
 from support.ids import CountedIds
 from support.ordered import Given
 from support.shown_scopes import render
+from support.simulated_machines import SimulatedWorld
 
 T = TypeVar("T")
 SUBSTEP_MS = 5_000
+EVERY = 1_000_000  # events or lines: more than a world makes
 # A host is heard every five seconds. That it is not is noticed a second later: until then what it
 # showed counts as shown, by design.
 UNNOTICED_MS = 6_000
@@ -190,6 +191,7 @@ class SimulationWorld:
                 self._judge_starts(before, after)
                 self._observe(after)
                 self._forget_ended(after)
+            self.judge.announced_anew(change.scopes, self.clock.now_ms())
 
     def _judge_starts(self, before: Scope | None, after: Scope) -> None:
         for event in after.events:
@@ -469,6 +471,9 @@ class SimulationWorld:
         gone = {vm for vm in vms if inner.where(vm) is None}
         self.judge.end_of_vms(running, gone)
         self.judge.check_approvals(self.store.event)
+        events = self.store.events(EVERYTHING, open_only=False, limit=EVERY)
+        lines = self.store.journal(EVERYTHING, after=0, limit=EVERY)
+        self.judge.check_journal([one.event for one in events], lines)
         for host in self.hosts.values():
             if host.daemon is None or host.daemon.feed_reader.refuses:
                 raise Broken(f"documents: {host.name} refuses what control shows, or is away")

@@ -35,6 +35,7 @@ def forewarn(*arguments: str, environment: Mapping[str, str] | None = None) -> R
         for name in (
             "FOREWARN_URL",
             "FOREWARN_TOKEN",
+            "FOREWARN_CA_FILE",
             "FOREWARN_DATA",
             "FOREWARN_SOCKET",
             "FORCE_COLOR",

@@ -1,4 +1,4 @@
-"""The clocks of tests: one stands still until a test turns it, one runs. No test lives here."""
+"""The clocks of tests: those that a test turns, and one that runs. No test lives here."""
 
 from __future__ import annotations
 
@@ -27,6 +27,25 @@ class ManualClock:
     def pass_ms(self, ms: int) -> None:
         self.wall += ms
         self.monotonic += ms
+
+
+class RestlessClock(ManualClock):
+    """Time passes whenever a caller looks at it: everything takes a while."""
+
+    def __init__(self, each_look_ms: int = 1) -> None:
+        super().__init__()
+        self._each_look_ms = each_look_ms
+
+    def monotonic_ms(self) -> int:
+        self.pass_ms(self._each_look_ms)
+        return super().monotonic_ms()
+
+
+class MonotonicClock(ManualClock):
+    """The machine's clock, as a test turns it, for code that must not ask for its wall time."""
+
+    def now_ms(self) -> int:
+        raise AssertionError("the wall time of the machine was asked for")
 
 
 class RunningClock(SystemClock):

@@ -33,6 +33,7 @@ from forewarn.core.model import (
     ScopeKind,
     Vm,
 )
+from forewarn.core.principal import Principal
 from forewarn.core.starting import Hold, HoldReason
 from forewarn.core.vm_profile import Priority, VmProfile
 from forewarn.ports import Store
@@ -222,6 +223,23 @@ class Cloud(InlineFleet):
 
     def cancel(self, event: ScheduledEvent) -> None:
         self.run(ordered.cancel_event(event.event_id, by="operator"))
+
+    def postpone(
+        self,
+        event: ScheduledEvent,
+        in_ms: int,
+        *,
+        by: Principal | None = None,
+        reason: str = "",
+    ) -> ScheduledEvent:
+        """Postponed to so long from now, by its owner unless it is said otherwise: the new one."""
+        order = ordered.postpone_event(
+            event.event_id,
+            by=by or ordered.owner("ann"),
+            until_ms=self.clock.wall + in_ms,
+            reason=reason,
+        )
+        return self.event(self.run(order).event)
 
     def approve(self, *events: ScheduledEvent) -> None:
         for event in events:

@@ -47,7 +47,13 @@ class Emulated:
     def order(self, order: Command[object]) -> Any:
         """Give an order, as the operator API would."""
         assert isinstance(order, Order)
-        once = Once(by=order.by, order=order, key=None, fingerprint="")
+        once = Once(
+            by=order.by,
+            order=order,
+            access=ordered.full_access(order.by),
+            key=None,
+            fingerprint="",
+        )
         answer = self.background.call(lambda emulator: emulator.control.submit(once))
         return json.loads(answer.text)
 

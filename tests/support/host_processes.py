@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -165,6 +166,17 @@ class Cloud:
         answer = request(method, (host, int(port)), f"/v1/{path}", body=body, headers=headers)
         assert answer.status < 300, answer
         return answer.json()
+
+    def host_versions(self) -> dict[str, int]:
+        """How many hosts speak which version of the link beside that of control, as it counts."""
+        host, _, port = self._where["operator_url"].removeprefix("http://").rpartition(":")
+        token = Path(self._where["operator_token_file"]).read_text(encoding="utf-8").strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = request("GET", (host, int(port)), "/metrics", headers=headers)
+        assert answer.status == 200, answer
+        lines = r'(?m)^forewarn_link_hosts\{version="(\w+)"\} (\d+)'
+        found = re.findall(lines, answer.body.decode())
+        return {word: int(count) for word, count in found if int(count)}
 
     def guest(self) -> Guest | None:
         said = self._host.said()

@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 
 from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
-from forewarn.adapters.simulated.machines import SimulatedWorld
 from forewarn.adapters.system import SystemClock
 from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.host_settings import HostSettings
@@ -25,6 +24,7 @@ from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.control import ControlService, ControlWhere, open_control
 from forewarn.wiring.host import HostService, HostWhere, Machinery, membership
 from loopback_channels import LoopbackChannels
+from support.simulated_machines import SimulatedWorld
 from support.waiting import WAIT_S, until
 
 DOCUMENT = "/metadata/scheduledevents?api-version=2020-07-01"

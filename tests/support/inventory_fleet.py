@@ -26,7 +26,7 @@ class HeardAsLoopDoes(HeardByWriter):
     """Says of hosts what the event loop says of them."""
 
     def __init__(self, observed: Observed) -> None:
-        super().__init__(observed.began_ms, reports=observed.reports)
+        super().__init__(observed.began_ms)
         self._observed = observed
 
     def alive(self, host: str) -> bool:

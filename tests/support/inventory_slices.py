@@ -20,6 +20,7 @@ from forewarn.core.principal import OPERATOR
 from forewarn.ports import Change
 from support.fleets import HOSTS, alone, vm
 from support.inventory_fleet import InventoryFleet
+from support.journal import said
 from support.waiting import until
 
 T = TypeVar("T")
@@ -139,7 +140,7 @@ def at_once(*texts: str) -> InventoryFleet:
 
 def facts(fleet: InventoryFleet) -> list[object]:
     kept = (line.fact for line in fleet.journal())
-    return [fact.detail for fact in kept if fact.kind is FactKind.INVENTORY_APPLIED]
+    return [said(fact) for fact in kept if fact.kind is FactKind.INVENTORY_APPLIED]
 
 
 def order_after(fleet: InventoryFleet, applying: Applying, commits: int, vm_name: str) -> None:

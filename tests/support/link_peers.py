@@ -16,7 +16,8 @@ from forewarn.wire import link as wire
 from support.link_messages import MESSAGES, default_of
 
 NEWER, OLDER = "newer", "older"
-NEWER_VERSION = "1.1"
+_MAJOR, _MINOR = (int(part) for part in wire.LINK_VERSION.split("."))
+VERSIONS = {NEWER: f"{_MAJOR}.{_MINOR + 1}", OLDER: f"{_MAJOR}.{_MINOR - 1}"}
 MORE = {"added_since": {"words": ["said by a later version"], "epoch": 5, "vms": None}}
 NO_QUESTION = "forecast"  # of a newer host
 NO_WORK = "paint-host"  # of a newer control
@@ -25,9 +26,10 @@ LATER_WORK = "freeze-host"  # that an older host does not know
 
 LEFT_OUT: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     # By hosts.
-    wire.Turn: ("refuses", "epoch", "polls", "returned"),
+    wire.Turn: ("refuses", "epoch", "polls", "returned", "daemon", "vm_polls"),
     wire.Claim: ("daemon", "epoch"),
     wire.Sighting: ("boot_id",),
+    wire.VmTraits: ("os_type",),
     wire.VmSeen: ("traits", "nics", "definition", "problem"),
     wire.Adopted: ("problem",),
     # By control.
@@ -39,7 +41,7 @@ LEFT_OUT: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     wire.ShownEvent: ("description", "duration_s"),
     wire.ShownScope: ("waiting_for",),
     wire.Work: ("target_host", "boot_id", "only_off", "left_ms"),
-    wire.TurnTaken: ("lost",),
+    wire.TurnTaken: ("lost", "work"),
 }
 
 Change = Callable[[msgspec.Struct, dict[str, Any]], dict[str, Any]]

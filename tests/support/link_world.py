@@ -157,9 +157,19 @@ class ControlWorld:
         await machine.changes()
         return machine
 
-    async def operator(self, method: str, path: str, body: object = None) -> httpx.Response:
-        token = (self.where.data / "operator.token").read_text().strip()
-        async with httpx.AsyncClient(trust_env=False, timeout=LIMIT_S) as client:
+    async def operator(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str = "",
+        trusted: ssl.SSLContext | None = None,
+    ) -> httpx.Response:
+        """One request of the operator, or with another token of another caller."""
+        token = token or (self.where.data / "operator.token").read_text().strip()
+        verify = trusted or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts none
+        async with httpx.AsyncClient(verify=verify, trust_env=False, timeout=LIMIT_S) as client:
             return await client.request(
                 method,
                 f"{self.where.operator_url}{path}",
@@ -173,15 +183,23 @@ class ControlWorld:
         return answer.json()
 
 
-def chosen_settings(folder: Path, fleet: str | None, options: Mapping[str, str]) -> Settings:
-    """A data folder under `folder`, free ports of loopback, and what a test wants beside."""
+def chosen_settings(
+    folder: Path, fleet: str | None, options: Mapping[str, str], written: str = ""
+) -> Settings:
+    """A data folder under `folder`, free ports of loopback, and what a test wants beside.
+
+    `written` is a settings file.
+    """
     folder.mkdir(exist_ok=True)
     given = {"data": str(folder / "control"), "operator": "127.0.0.1:0", "hosts": "127.0.0.1:0"}
     if fleet is not None:
         (folder / "inventory.toml").write_text(fleet, encoding="utf-8")
         given["inventory"] = str(folder / "inventory.toml")
     environment = {"HOME": str(folder), **QUICK}
-    return settings.load(file=None, environment=environment, options={**given, **options})
+    file = folder / "control.toml" if written else None
+    if file is not None:
+        file.write_text(written, encoding="utf-8")
+    return settings.load(file=file, environment=environment, options={**given, **options})
 
 
 @asynccontextmanager
@@ -192,11 +210,12 @@ async def control_running(
     clock: Clock | None = None,
     lease_clock: Clock | None = None,
     limits: PortLimits | None = None,
+    written: str = "",
     **options: str,
 ) -> AsyncIterator[ControlWorld]:
     """A control plane in this process. Whatever happens, it is stopped at the end."""
     service = open_control(
-        chosen_settings(folder, fleet, options),
+        chosen_settings(folder, fleet, options, written),
         clock=clock,
         lease_clock=lease_clock,
         limits=limits,

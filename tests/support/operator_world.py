@@ -26,12 +26,14 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import ticker
 from forewarn.control.control import Control
+from forewarn.control.feed import HEARTBEAT_S, LINES_KEPT_MAX, Feed
 from forewarn.control.hosts.observed import Observed
 from forewarn.control.inventory import apply_at_once
 from forewarn.control.metrics import ControlMetrics
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
+from forewarn.core.principal import OPERATOR, Principal
 from forewarn.ports import Change
 from forewarn.wire.link import ReadBefore, Turn
 from support import fleets, ordered
@@ -81,6 +83,7 @@ class OperatorWorld:
     measures: ControlMetrics
     loop: asyncio.AbstractEventLoop
     doorbell: Doorbell
+    feed: Feed
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -193,10 +196,14 @@ def running(
     *,
     with_control: Callable[[Control], Sequence[RouteSpec]] = lambda _: (),
     volatile: Volatile | None = None,
+    by: Principal = OPERATOR,
+    lines_kept: int = LINES_KEPT_MAX,
+    heartbeat_s: float = HEARTBEAT_S,
 ) -> Iterator[OperatorWorld]:
     """A service with its operator API, and `more` routes, on a loopback port for this block.
 
     `with_control` makes routes that need the control plane itself; `volatile` is its writer's.
+    `by` has the token. `lines_kept` and `heartbeat_s` are those of its feed.
     """
     if store is None:
         store = SqliteStore.in_memory() if data_dir is None else SqliteStore.in_folder(data_dir)
@@ -209,7 +216,10 @@ def running(
         try:
             known = volatile or Volatile(0)
             every = lambda control: [*more, *with_control(control)]  # noqa: E731
-            asyncio.run(_serve(store, ready, stop, up, every, volatile=known))
+            made = lambda control: Feed(  # noqa: E731
+                control, lines_kept=lines_kept, heartbeat_s=heartbeat_s
+            )
+            asyncio.run(_serve(store, ready, stop, up, every, made=made, volatile=known, by=by))
         except BaseException as error:  # noqa: BLE001 - told to the test, which fails with it
             problems.append(error)
         finally:
@@ -268,15 +278,25 @@ async def _serve(
     up: threading.Event,
     more: Callable[[Control], Sequence[RouteSpec]],
     *,
+    made: Callable[[Control], Feed],
     volatile: Volatile,
+    by: Principal,
 ) -> None:
     clock, doorbell, failures = ManualClock(monotonic=0), Doorbell(), list[str]()
     measures = ControlMetrics(version=lambda: "test")
     control, thread = _control(store, clock, measures, doorbell, failures.append, volatile=volatile)
     thread.start()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        routes = more(control)
-        app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell, more=routes)
+        routes, feed = more(control), made(control)
+        app = create_app(
+            control,
+            token=TOKEN,
+            measures=measures,
+            doorbell=doorbell,
+            feed=feed,
+            more=routes,
+            by=by,
+        )
         server = _QuietServer(app, up)
 
         def end() -> None:
@@ -292,6 +312,7 @@ async def _serve(
                 measures=measures,
                 loop=asyncio.get_running_loop(),
                 doorbell=doorbell,
+                feed=feed,
                 failures=failures,
             )
         )

@@ -11,13 +11,16 @@ from forewarn.control.commands import Command
 from forewarn.control.hosts import action_claims
 from forewarn.control.inventory.file_reader import digest_of
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import LoggedByCaller, Timed, Wanted
+from forewarn.control.writer import CommandWithClock, LoggedByCaller, Wanted
+from forewarn.core.access import Access, Role
 from forewarn.core.model import EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import CLOCK, TICKER, Principal, PrincipalKind, the_host, the_vm
 from forewarn.wire.instants import TimeInput, WindowInput
 from forewarn.wire.link import Turn
 
 T = TypeVar("T")
+
+WHY = "a test wants it"  # of overrides
 
 
 class Acting(Command[Any], frozen=True, kw_only=True):
@@ -37,13 +40,22 @@ Given = Wanted[T] | Callable[[Transaction], T]
 
 def wanted(given: Given[T]) -> Wanted[T]:
     """What the writer is given: a command, or what a test wants to do in a transaction."""
-    if isinstance(given, Command | LoggedByCaller | Timed):
+    if isinstance(given, Command | LoggedByCaller | CommandWithClock):
         return given
     return Acting(by=operator("test"), act=given)
 
 
 def operator(name: str) -> Principal:
     return Principal(kind=PrincipalKind.OPERATOR, id=name, name=name)
+
+
+def owner(name: str) -> Principal:
+    return Principal(kind=PrincipalKind.OWNER, id=f"socket:{name}", name=name)
+
+
+def full_access(by: Principal) -> Access:
+    """Who may do everything, as the operator's token may."""
+    return Access(principal=by, role=Role.ADMIN)
 
 
 def at(ms: int | None) -> TimeInput | None:
@@ -86,7 +98,7 @@ def maintain_host(
         event_type=event_type,
         not_before=at(not_before_ms),
         window=within(window),
-        **more,
+        **{"reason": WHY if more.get("break_domains") else "", **more},
     )
 
 
@@ -105,11 +117,13 @@ def degrade_host(
 def fail_host(
     host: str, *, by: str, fenced: bool, force: bool = False
 ) -> Command[commands.HostFailed]:
-    return commands.FailHost(by=operator(by), host=host, fenced=fenced, force=force)
+    return commands.FailHost(
+        by=operator(by), host=host, fenced=fenced, force=force, reason=WHY if force else ""
+    )
 
 
 def repair_host(host: str, *, by: str, force: bool = False) -> Command[Host]:
-    return commands.RepairHost(by=operator(by), host=host, force=force)
+    return commands.RepairHost(by=operator(by), host=host, force=force, reason=WHY if force else "")
 
 
 def close_host(host: str, *, by: str) -> Command[Host]:
@@ -126,6 +140,13 @@ def approve_event(event_id: str, *, by: str, reason: str = "a test") -> Command[
 
 def cancel_event(event_id: str, *, by: str) -> Command[commands.EventCanceled]:
     return commands.CancelEvent(by=operator(by), event_id=event_id)
+
+
+def postpone_event(
+    event_id: str, *, by: Principal, until_ms: int, reason: str = ""
+) -> Command[commands.EventPostponed]:
+    until = TimeInput(said=f"{until_ms} ms", at_ms=until_ms)
+    return commands.PostponeEvent(by=by, event_id=event_id, until=until, reason=reason)
 
 
 def cancel_operation(operation_id: str, *, by: str) -> Command[Operation]:

@@ -39,6 +39,7 @@ class Place:
 
     folder: Path
     environment: Mapping[str, str]
+    limit_s: float = RUN_LIMIT_S
 
     def run(self, command: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, with more in its environment if wanted."""
@@ -50,7 +51,7 @@ class Place:
             capture_output=True,
             text=True,
             check=False,
-            timeout=RUN_LIMIT_S,
+            timeout=self.limit_s,
         )
 
     @contextmanager

@@ -9,16 +9,20 @@ from __future__ import annotations
 import random
 import types
 import typing
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from forewarn.core.facts import DETAILS, NOTHING_MORE, EarlierDetail, detail_text
 from forewarn.core.model import (
     Action,
     ActionPhase,
+    Detail,
     Fact,
+    FactKind,
     Host,
     Operation,
     OperationPhase,
@@ -45,6 +49,7 @@ WORDS = (
     "100%",
     ":name",
 )
+NASTY = {"words": list(WORDS), "count": 1 << 60, "share": 0.25, "deep": {"x": None}}
 NEXT_PHASES = {
     Phase.SCHEDULED: (Phase.SCHEDULED, Phase.STARTED, Phase.CANCELED),
     Phase.STARTED: (Phase.STARTED, Phase.COMPLETED, Phase.FAILED),
@@ -71,6 +76,8 @@ class Values:
             return tuple(self.any(args[0]) for _ in range(self.rng.randrange(4)))
         if origin is tuple:
             return tuple(self.any(arg) for arg in args)
+        if origin is Mapping:
+            return dict(NASTY)
         if origin is frozenset:
             return frozenset(self.any(args[0]) for _ in range(self.rng.randrange(4)))
         return self._plain(hint)
@@ -93,7 +100,7 @@ class Values:
         start_ms = self.any(int)
         return Window(start_ms=start_ms, end_ms=start_ms + 1 + self.any(int))
 
-    def filled(self, kind: type[T], **given: Any) -> T:
+    def filled(self, kind: type[T], /, **given: Any) -> T:
         """A struct with every field that was not given filled from its type."""
         hints = typing.get_type_hints(kind)
         names = [name for name in kind.__struct_fields__ if name not in given]
@@ -114,6 +121,7 @@ class Values:
             "duration_s": self.rng.randrange(-1, 100),
             "started_ms": None if phase is Phase.SCHEDULED else self.any(int | None),
             "ended_ms": self.any(int) if phase.ended else None,
+            "postponed_to": self.any(str | None) if phase is Phase.CANCELED else None,
             "actions": tuple(self.action(self.name("action")) for _ in range(3)),
             **given,
         }
@@ -147,8 +155,13 @@ class Values:
         )
 
     def fact(self, **given: Any) -> Fact:
-        detail = {"words": list(WORDS), "count": self.any(int), "share": 0.25, "deep": {"x": None}}
-        return self.filled(Fact, detail=detail, **given)
+        """One that says what its kind says, or what an earlier version said."""
+        kind = self.any(FactKind)
+        detail: Detail = EarlierDetail(said=NASTY)
+        if self.rng.random() < 0.8:
+            detail = self.filled(DETAILS[kind])
+        said = None if detail_text(detail) == NOTHING_MORE else detail
+        return self.filled(Fact, kind=kind, detail=said, **given)
 
     def evolve_event(self, event: ScheduledEvent) -> ScheduledEvent:
         if event.phase.ended:

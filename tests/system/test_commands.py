@@ -151,7 +151,7 @@ def test_a_host_with_two_domains_needs_break_domains(tmp_path: Path) -> None:
         assert refused.returncode == 1
         assert "domain" in refused.stderr
 
-        assert "h1" in said(service, *order, "--break-domains")
+        assert "h1" in said(service, *order, "--break-domains", "--reason", "it cannot wait")
 
 
 def test_a_scope_is_held_after_a_failed_event_until_it_is_released(tmp_path: Path) -> None:

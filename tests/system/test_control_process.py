@@ -231,7 +231,7 @@ def test_a_host_that_was_revoked_is_out_after_kill_9_too(control: ControlProcess
     listed = control.cli("host", "list")
     assert "h1" in listed.stdout
     said = control.cli("host", "revoke", "h1")
-    assert (said.returncode, "is out" in said.stdout) == (0, True), said
+    assert (said.returncode, "is revoked" in said.stdout) == (0, True), said
     control.kill()
     control.start()
 

@@ -17,6 +17,7 @@ from forewarn.core.model import HOUR_MS, MINUTE_MS, ActionKind
 from loopback_channels import LoopbackChannels
 from support.clock import RunningClock
 from support.host_world import WEB, Cloud, a_vm, cloud, run, scheduled
+from support.ordered import WHY
 from support.waiting import until
 
 
@@ -425,7 +426,9 @@ def test_the_action_of_a_failed_host_is_started_elsewhere_after_fencing(tmp_path
             await there.document("solo")
             await there.stop_host("h1")
             there.world.hypervisor.kill_host("h1")
-            await there.operator("POST", "hosts/h1/fail", {"fenced": True, "force": True})
+            await there.operator(
+                "POST", "hosts/h1/fail", {"fenced": True, "force": True, "reason": WHY}
+            )
 
             await until(lambda: there.world.hypervisor.where("solo") == "h2", "h2 starts it")
             await until(

@@ -94,6 +94,33 @@ def test_an_approval_is_kept_when_the_kill_follows_the_answer_at_once(tmp_path: 
                 assert seen[other] >= before
 
 
+def test_an_event_that_was_postponed_stays_so_when_the_kill_follows_the_answer_at_once(
+    tmp_path: Path,
+) -> None:
+    """One event is withdrawn and one announced, never both or none; the old id starts nothing."""
+    with running(tmp_path) as service:
+        guest = service.guest("web_0")
+        guest.document()
+        made = service.order("hosts/h1/maintain", {"event_type": "Freeze", "not_before": "+1h"})
+        (event_id,) = (one["event_id"] for one in made["events"] if "web_0" in one["resources"])
+        for hours in (2, 3, 4):
+            before = guest.incarnation()
+            said = {"until": f"+{hours}h", "reason": "a sale"}
+            new = service.order(f"events/{event_id}/postpone", said)
+            service.kill()
+            service.start()
+            guest = service.guest("web_0")
+            told = guest.document()
+            assert [one["EventId"] for one in told["Events"]] == [new["event_id"]]
+            assert told["DocumentIncarnation"] == before + 1
+            assert guest.approve(event_id).status == 200  # it has ended: nothing comes of it
+            old = service.look(f"events/{event_id}")
+            assert (old["phase"], old["postponed_to"]) == ("canceled", new["event_id"])
+            assert service.look(f"events/{new['event_id']}")["approved"] is None
+            event_id = new["event_id"]
+        assert len(service.look(f"events/{event_id}")["receipt"]["chain"]) == 4
+
+
 def test_after_kill_9_events_are_as_they_were_and_nothing_starts_early(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         for vm in ("web_0", "vm0", "spot0"):

@@ -33,10 +33,10 @@ from support.link_peers import (
     LEFT_OUT,
     MORE,
     NEWER,
-    NEWER_VERSION,
     NO_QUESTION,
     NO_WORK,
     OLDER,
+    VERSIONS,
     as_said_by,
 )
 from support.waiting import wait_until
@@ -91,10 +91,17 @@ def test_an_event_takes_its_course_whichever_side_is_newer(
     with mixed(tmp_path, control, host) as there:
         enabled(there)
         restarts(there)
+        assert there.host_versions() == {host_beside(control, host): 1}
         if host == NEWER:
             asks_what_control_does_not_know(there)
         if control == NEWER:
             is_given_what_the_host_does_not_know(there)
+
+
+def host_beside(control: str, host: str) -> str:
+    """How control counts the version of the link that the host speaks."""
+    order = (OLDER, OURS, NEWER)
+    return OLDER if order.index(host) < order.index(control) else NEWER
 
 
 def asks_what_control_does_not_know(there: Cloud) -> None:
@@ -141,6 +148,13 @@ def test_work_that_an_older_host_does_not_know_fails_and_says_what_to_upgrade(
 # The peers themselves.
 
 
+def test_peers_are_one_minor_version_older_and_newer() -> None:
+    versions = [VERSIONS[OLDER], wire.LINK_VERSION, VERSIONS[NEWER]]
+    numbers = [tuple(map(int, version.split("."))) for version in versions]
+    (major, minor) = numbers[1]
+    assert numbers == [(major, minor - 1), (major, minor), (major, minor + 1)]
+
+
 def test_what_an_older_peer_leaves_out_has_a_default() -> None:
     for kind, names in LEFT_OUT.items():
         fields = {field.name: default_of(field) for field in msgspec.structs.fields(kind)}
@@ -157,5 +171,4 @@ def test_peers_say_more_and_less_in_every_message_also_inside() -> None:
     assert more in vm["nics"][0]
     cut = msgspec.json.decode(as_said_by(OLDER, "sight", body, answer=False))
     assert cut == {"vms": [{"name": "a", "vm_id": "1", "power": "off"}]}
-    assert NEWER_VERSION.partition(".")[0] == wire.LINK_VERSION.partition(".")[0]
     assert NO_QUESTION not in MESSAGES

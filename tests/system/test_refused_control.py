@@ -351,7 +351,7 @@ def test_a_revoked_host_holds_what_is_scheduled_there_and_explain_says_so(tmp_pa
             assert "host h1 was revoked" in hold["what"]
             assert "forewarn host invite h1" in hold["remedy"]
             shown = await there.operator("GET", "hosts/h1")
-            assert (shown["joined"], shown["placement"]) == (False, "not joined")
+            assert (shown["joined"], shown["placement"]) == (False, "not-joined")
 
             await there.stop_host("h1")
             await there.start_host("h1", token=await there.token("h1"))

@@ -105,6 +105,19 @@ def test_what_takes_a_vm_down_kills_the_process_and_only_what_comes_back_is_star
         assert state(attached.pid) not in ("Z", "X")
 
 
+@pytest.mark.parametrize("lose_disk", [False, True])
+def test_a_redeploy_tells_the_app_whether_its_local_disk_is_lost(
+    cloud: Cloud, start: Start, *, lose_disk: bool
+) -> None:
+    attached = cloud.vm("vm0").attach(start(), restart=start)
+    cloud.approve(cloud.redeploy("vm0", lose_disk=lose_disk))
+    cloud.clock.advance(minutes=5)
+    assert [(one.impact, one.lose_disk) for one in attached.impacts] == [
+        ("kill", False),
+        ("start", lose_disk),
+    ]
+
+
 def test_a_host_that_fails_takes_the_process_with_it(cloud: Cloud, start: Start) -> None:
     app = start()
     attached = cloud.vm("vm0").attach(app, restart=start)

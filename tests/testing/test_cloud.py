@@ -27,6 +27,7 @@ from forewarn.testing import (
     EmulatorBroke,
     Invalid,
     NotFound,
+    NotPostponable,
     NotSpot,
     Phase,
 )
@@ -85,6 +86,27 @@ def test_every_order_makes_its_event(cloud: Cloud) -> None:
     assert made["degrade"].not_before == cloud.clock.now + timedelta(days=1)
     assert {event.event_id for event in cloud.events()} == {e.event_id for e in made.values()}
     assert str(made["freeze"]) == f"Freeze {made['freeze'].event_id[:8]} of web_0"
+
+
+@pytest.mark.cloud(scopes=["web:2", "db:1"])
+def test_an_event_that_is_postponed_has_another_id_and_no_approval(cloud: Cloud) -> None:
+    vm = cloud.vm("web_0")
+    first = cloud.maintain(vm, "Reboot", window=("+30m", "+9h")).event
+    approve(vm, first.event_id)
+    event = cloud.postpone(first, "+2h", reason="a sale")
+    assert (event.postponed_from, event.approved) == (first.event_id, None)
+    assert event.not_before == cloud.clock.now + timedelta(hours=2)
+    assert [told["EventId"] for told in read(vm)["Events"]] == [event.event_id]
+    gone = cloud.event(first)
+    assert (gone.phase, gone.postponed_to) == (Phase.CANCELED, event.event_id)
+    assert gone.outcome == "postponed by operator: a sale"
+    again = cloud.postpone(event.event_id, timedelta(hours=3))
+    cloud.clock.advance_to(again)
+    cloud.expect_started(again, within=0)
+    with pytest.raises(AlreadyStarted):
+        cloud.postpone(again, "+9h")
+    with pytest.raises(NotPostponable, match="Cancel it"):
+        cloud.postpone(cloud.restart("web_1"), "+9h")
 
 
 def test_a_window_binds_an_approved_event_and_the_clock_stops_where_it_opens(cloud: Cloud) -> None:
@@ -301,9 +323,11 @@ def test_words_that_make_no_sense_are_refused_with_a_sentence(
 
 def test_every_setting_of_the_service_that_a_cloud_can_have_is_a_word() -> None:
     of_files_and_ports = {"data", "inventory", "guest", "operator", "hosts", "hosts_url"}
-    of_files_and_ports |= {"behind_proxy", "socket"}
+    of_files_and_ports |= {"behind_proxy", "console_names", "socket"}
+    of_access = {"oidc", "operator_certificate", "operator_key", "operator_tls", "operator_url"}
+    of_access |= {"socket_groups"}
     of_long_runs = {"retention_days", "log_journal"}
-    not_of_a_cloud = of_files_and_ports | of_long_runs
+    not_of_a_cloud = of_files_and_ports | of_access | of_long_runs
     assert set(SettingArguments.__annotations__) == set(setting_names()) - not_of_a_cloud
 
 

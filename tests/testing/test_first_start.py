@@ -18,6 +18,7 @@ NOT_NEEDED = (
     "http.client",
     "httpcore",
     "importlib.metadata",
+    "jwt",
     "prometheus_client",
     "pygments",
     "rich",

@@ -76,7 +76,7 @@ def test_json_holds_everything() -> None:
     passed, failed, skipped = content["checks"]
     assert passed["id"] == "get-200"
     assert passed["source"] == "G1"
-    assert passed["blind"] == PASSED.check.blind
+    assert passed["not_checked"] == PASSED.check.not_checked
     assert (failed["verdict"], failed["expected"]) == ("fail", "quotes")
     assert failed["choice"] is True
     assert skipped["why"] == "give --burst"
@@ -105,13 +105,13 @@ def test_the_list_names_every_check_with_its_sentence_and_source() -> None:
     for check in CHECKS:
         assert check.sentence in text
         assert check.source in text
-        assert check.blind not in text
+        assert check.not_checked not in text
     assert text.endswith(f"{len(CHECKS)} checks.\n")
     assert [check["id"] for check in json.loads(listed_json())] == [check.id for check in CHECKS]
 
 
 def test_the_long_list_says_too_what_each_check_cannot_see() -> None:
     lines = listed(long=True).splitlines()
-    said = [line.split("blind: ")[1] for line in lines if "blind: " in line]
-    assert said == [check.blind for check in CHECKS]
-    assert [check["blind"] for check in json.loads(listed_json())] == said
+    said = [line.split("not checked: ")[1] for line in lines if "not checked: " in line]
+    assert said == [check.not_checked for check in CHECKS]
+    assert [check["not_checked"] for check in json.loads(listed_json())] == said

@@ -60,7 +60,7 @@ def verify(*arguments: str) -> Ran:
 def test_a_run_whose_named_checks_were_all_skipped_ends_with_4_and_says_why() -> None:
     ran = verify("--only", "approve-starts,rate")
     assert ran.code == 4
-    assert "skipped, so that this says too little; approve-starts: it sends a POST" in ran.err
+    assert "skipped, so the result is incomplete; approve-starts: it sends a POST" in ran.err
 
 
 def test_a_run_that_made_one_of_its_named_checks_ends_with_0_unless_it_is_strict() -> None:

@@ -66,8 +66,8 @@ def test_the_list_needs_no_endpoint() -> None:
     assert ran.code == 0
     assert ran.out.endswith(f"{len(CHECKS)} checks.\n")
     assert len(forewarn("verify", "--list", "--json").json) == len(CHECKS)
-    assert CHECKS[0].blind not in ran.out
-    assert CHECKS[0].blind in forewarn("verify", "--list", "--long").out
+    assert CHECKS[0].not_checked not in ran.out
+    assert CHECKS[0].not_checked in forewarn("verify", "--list", "--long").out
 
 
 def test_nobody_at_the_url_ends_with_3() -> None:

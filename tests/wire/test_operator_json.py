@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import fields, replace
 
 from forewarn.core import errors
+from forewarn.core.facts import HostLeftDetail
 from forewarn.core.model import (
     Action,
     ActionKind,
@@ -174,10 +175,11 @@ def test_an_operation_shows_its_members_and_its_action() -> None:
 
 
 def test_a_fact_shows_its_number_and_its_detail() -> None:
-    fact = Fact(kind=FactKind.HOST_CLOSED, at_ms=SCHEDULED_MS, host="host-1", detail={"a": 1})
+    detail = HostLeftDetail(stays=True)
+    fact = Fact(kind=FactKind.HOST_LEFT, at_ms=SCHEDULED_MS, host="host-1", detail=detail)
     assert shown_as_json(operator_json.fact_json)(fact, 12) == {
         "number": 12,
-        "kind": "host-closed",
+        "kind": "host-left",
         "at": "2026-03-03T10:00:00.000Z",
         "scope": None,
         "event_id": None,
@@ -185,7 +187,9 @@ def test_a_fact_shows_its_number_and_its_detail() -> None:
         "host": "host-1",
         "vm": None,
         "by": None,
-        "detail": {"a": 1},
+        "by_kind": None,
+        "by_id": None,
+        "detail": {"stays": True},
     }
 
 

@@ -35,7 +35,7 @@ GUEST_SIDE: list[tuple[Callable[[], GuestProblem], int, str]] = [
     (lambda: problems.blank_lines(256), 400, "blank-lines"),
     (problems.broken_http, 400, "broken-http"),
     (problems.unsupported_expectation, 417, "unsupported-expectation"),
-    (problems.nobody, 403, "nobody"),
+    (problems.unknown_caller, 403, "unknown-caller"),
     (lambda: problems.too_many_requests(1), 429, "rate-limit"),
     (lambda: problems.unavailable(5), 503, "unavailable"),
     (problems.request_timeout, 408, "request-timeout"),
@@ -99,11 +99,11 @@ def test_headers_say_what_is_allowed_and_when_to_ask_again() -> None:
     assert problems.wrong_verb("GET, POST").headers == (("Allow", "GET, POST"),)
     assert problems.too_many_requests(1).headers == (("Retry-After", "1"),)
     assert problems.unavailable(5).headers == (("Retry-After", "5"),)
-    assert problems.nobody().headers == ()
+    assert problems.unknown_caller().headers == ()
 
 
 def test_nobody_learns_nothing() -> None:
-    assert problems.nobody().body == b'{"error":"Forbidden"}'
+    assert problems.unknown_caller().body == b'{"error":"Forbidden"}'
 
 
 def test_a_leaf_without_text_is_told_the_missing_parameter() -> None:
@@ -129,7 +129,8 @@ def test_every_refusal_of_the_core_has_a_status_and_a_problem(kind: type[errors.
     refusal = kind("Host 'h1' is closed.", "An open host would be accepted.")
     status = problems.status_of(refusal)
     assert 400 <= status < 500
-    assert problems.problem_json(refusal, status) == {
+    more = {"begin": "", "oldest": 0} if isinstance(refusal, errors.FeedGone) else {}
+    assert problems.problem_json(refusal, status) == more | {
         "type": f"urn:forewarn:problem:{refusal.code}",
         "title": refusal.code.replace("-", " ").capitalize(),
         "status": status,

@@ -47,7 +47,7 @@ class Endpoint(Protocol):
 class _Answered:
     """How an approval was answered; empty `why` is a 200."""
 
-    care: str
+    tracked: str
     why: str
 
 
@@ -59,8 +59,8 @@ class View:
     """What the agent is doing now, for the status file and the metrics."""
 
     vm: str
-    cares: tuple[TrackedEvent, ...]
-    running: tuple[tuple[str, str, str], ...]  # care, part, step
+    tracked_events: tuple[TrackedEvent, ...]
+    running: tuple[tuple[str, str, str], ...]  # tracked event, part, step
     document: Document | None
     counts: Mapping[str, int]
     unkept: int  # facts that the journal could not be given yet
@@ -96,7 +96,7 @@ class Agent:
         self._keeping = JournalBuffer(
             journal, kept, log=log, compact_from=compact_from, now_s=now_s
         )
-        self._cares = fold_all(self._keeping.kept)
+        self._tracked_events = fold_all(self._keeping.kept)
         self._timings: dict[str, Timing] = {}
         # A signal handler calls `tell`, and may put into no other kind of queue than this one.
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
@@ -112,7 +112,9 @@ class Agent:
         self._compact()
         self._keep(Fact(FactKind.BEGIN, facts.now(), "", {"boot_id": self._boot_id}))
         self._find_steps()
-        self._keep(*observing.booted(self._cares.values(), boot_id=self._boot_id, at=facts.now()))
+        self._keep(
+            *observing.booted(self._tracked_events.values(), boot_id=self._boot_id, at=facts.now())
+        )
         watching = threading.Thread(target=self._watch, args=(stop,), name="watch", daemon=True)
         watching.start()
         while not stop.is_set():
@@ -161,7 +163,9 @@ class Agent:
         """The state of the agent now."""
         return View(
             vm=self._vm,
-            cares=tuple(care for care in self._cares.values() if not care.closed),
+            tracked_events=tuple(
+                tracked for tracked in self._tracked_events.values() if not tracked.closed
+            ),
             running=tuple((c, run.part.value, run.step) for c, run in self._stepping.running()),
             document=self._document,
             counts=dict(self.counts),
@@ -177,31 +181,33 @@ class Agent:
         must not be forgotten.
         """
         for fact in new:
-            fold(self._cares, fact)
+            fold(self._tracked_events, fact)
             self._say(fact)
         if not self._keeping.add(new):
             self._count("journal_failures")
 
     def _compact(self) -> None:
         if self._keeping.compact():
-            self._cares = fold_all([*self._keeping.kept, *self._keeping.unkept])
+            self._tracked_events = fold_all([*self._keeping.kept, *self._keeping.unkept])
 
     def _say(self, fact: Fact) -> None:
         detail = {key: value for key, value in fact.detail.items() if key != "event"}
         if fact.kind is FactKind.APPEARED:
-            event = self._cares[fact.care].event
+            event = self._tracked_events[fact.tracked].event
             detail.update(event_type=event.event_type, event_status=event.status)
             if detail["sighting"] > observing.SIGHTINGS_MAX:
                 what = "an id that comes back again and again is left alone, and never approved"
                 self._log.once(f"back {event.key}", what, event=event.event_id)
             elif not detail["rule"]:
-                self._log.warning("no rule matches; it is never approved", care=fact.care)
+                self._log.warning(
+                    "no rule matches; it is never approved", tracked_event=fact.tracked
+                )
             if detail["sighting"] > 1:
                 self._count("came_back")
         say = self._log.error if fact.kind is FactKind.WITHHELD else self._log.info
         if fact.kind is FactKind.ENDED and detail["outcome"] != Outcome.DONE.value:
             say = self._log.warning
-        say(fact.kind.value, **({"care": fact.care} if fact.care else {}), **detail)
+        say(fact.kind.value, **({"tracked_event": fact.tracked} if fact.tracked else {}), **detail)
         self._count(f"facts_{fact.kind.value.replace('-', '_')}")
 
     def _count(self, name: str) -> None:
@@ -215,45 +221,60 @@ class Agent:
         self._keep(
             *observing.observe(
                 document,
-                self._cares,
+                self._tracked_events,
                 vm=self._vm,
                 rules=self._configuration.rules,
                 boot_id=self._boot_id,
                 at=facts.now(),
             )
         )
-        for care in self._cares.values():
-            event = document.event(care.key)
+        for tracked in self._tracked_events.values():
+            event = document.event(tracked.key)
             left_s = None if event is None else document.seconds_left(event)
-            if left_s is not None and care.gone is None and not care.closed:
-                self._time(care, not_before_s=document.received_s + left_s)
+            if left_s is not None and tracked.gone is None and not tracked.closed:
+                self._time(tracked, not_before_s=document.received_s + left_s)
 
-    def _time(self, care: TrackedEvent, **changes: Any) -> None:
-        self._timings[care.care_id] = replace(self._timings.get(care.care_id, Timing()), **changes)
+    def _time(self, tracked: TrackedEvent, **changes: Any) -> None:
+        self._timings[tracked.tracked_id] = replace(
+            self._timings.get(tracked.tracked_id, Timing()), **changes
+        )
 
     def _paused(self, pause: Pause) -> None:
         """Keep that the VM stood still, beside the events that may have been the cause."""
-        cares = [care.care_id for care in self._cares.values() if not care.closed]
-        self._keep(Fact(FactKind.PAUSE, facts.now(), "", {**pause.to_json(), "cares": cares}))
+        tracked_events = [
+            tracked.tracked_id for tracked in self._tracked_events.values() if not tracked.closed
+        ]
+        self._keep(
+            Fact(
+                FactKind.PAUSE,
+                facts.now(),
+                "",
+                {**pause.to_json(), "tracked_events": tracked_events},
+            )
+        )
 
     # Deeds.
 
     def _decide(self) -> list[deciding.Deed]:
         now_s = self._now_s()
-        for care in self._cares.values():
-            rule = self._configuration.rule(care.rule)
-            timing = self._timings.get(care.care_id, Timing())
-            if care.closed or rule is None or timing.prepared_s is not None:
+        for tracked in self._tracked_events.values():
+            rule = self._configuration.rule(tracked.rule)
+            timing = self._timings.get(tracked.tracked_id, Timing())
+            if tracked.closed or rule is None or timing.prepared_s is not None:
                 continue
-            if deciding.prepared(care, rule):
-                self._time(care, prepared_s=now_s)
+            if deciding.prepared(tracked, rule):
+                self._time(tracked, prepared_s=now_s)
         decision = deciding.decide(
-            self._cares, self._configuration, self._timings, vm=self._vm, now_s=now_s
+            self._tracked_events, self._configuration, self._timings, vm=self._vm, now_s=now_s
         )
         self._look_again_s = decision.look_again_s
         if self._document is None:
             # What was true when an agent died may not be now; only what is gone stays gone.
-            return [deed for deed in decision.deeds if self._cares[deed.care].gone is not None]
+            return [
+                deed
+                for deed in decision.deeds
+                if self._tracked_events[deed.tracked].gone is not None
+            ]
         if not self._keeping.unkept and self._asked < APPROVALS_AT_ONCE_MAX:
             return decision.deeds
         # What is approved must not be forgotten: nothing is approved that is not kept.
@@ -264,43 +285,43 @@ class Agent:
         if isinstance(deed, deciding.RunStep):
             self._run_step(deed)
         elif isinstance(deed, deciding.SayGoAhead):
-            self._approve(self._cares[deed.care])
+            self._approve(self._tracked_events[deed.tracked])
         elif isinstance(deed, deciding.CountAs):
             where = {"part": deed.part.value, "step": deed.step, "attempt": deed.attempt}
             detail = {**where, "counts_as": deed.outcome.value}
-            self._keep(Fact(FactKind.RULED, at, deed.care, detail))
+            self._keep(Fact(FactKind.RULED, at, deed.tracked, detail))
         elif isinstance(deed, deciding.LeaveOut):
             detail = {"part": deed.part.value, "step": deed.step, "why": deed.why}
-            self._keep(Fact(FactKind.LEFT_OUT, at, deed.care, detail))
+            self._keep(Fact(FactKind.LEFT_OUT, at, deed.tracked, detail))
         elif isinstance(deed, deciding.Share):
-            self._keep(Fact(FactKind.SHARED, at, deed.care, {"by": deed.by}))
+            self._keep(Fact(FactKind.SHARED, at, deed.tracked, {"by": deed.by}))
         elif isinstance(deed, deciding.HandOver):
             detail = {"to": deed.to, "prepared": deed.prepared}
-            self._keep(Fact(FactKind.HANDED_OVER, at, deed.care, detail))
+            self._keep(Fact(FactKind.HANDED_OVER, at, deed.tracked, detail))
         elif isinstance(deed, deciding.Withhold):
-            self._keep(Fact(FactKind.WITHHELD, at, deed.care, {"why": deed.why}))
+            self._keep(Fact(FactKind.WITHHELD, at, deed.tracked, {"why": deed.why}))
         else:
-            self._say_what_is_not_back(self._cares[deed.care])
-            self._keep(Fact(FactKind.CLOSED, at, deed.care))
-            self._timings.pop(deed.care, None)
+            self._say_what_is_not_back(self._tracked_events[deed.tracked])
+            self._keep(Fact(FactKind.CLOSED, at, deed.tracked))
+            self._timings.pop(deed.tracked, None)
 
-    def _say_what_is_not_back(self, care: TrackedEvent) -> None:
+    def _say_what_is_not_back(self, tracked: TrackedEvent) -> None:
         """An event that is over is not shown any more, so this is the time to say what is left."""
-        rule = self._configuration.rule(care.rule)
+        rule = self._configuration.rule(tracked.rule)
         failed = [
             step.name
             for part in (Part.RECOVER, Part.CANCELED)
             for step in (() if rule is None else rule.steps(part))
-            if care.counts_as(part, step.name) not in (None, Outcome.DONE) and not step.optional
+            if tracked.counts_as(part, step.name) not in (None, Outcome.DONE) and not step.optional
         ]
         if failed:
             self._count("not_brought_back")
             what = "the event is over, and not everything was brought back"
-            self._log.error(what, care=care.care_id, failed=", ".join(failed))
+            self._log.error(what, tracked_event=tracked.tracked_id, failed=", ".join(failed))
 
     # Approval.
 
-    def _approve(self, care: TrackedEvent) -> None:
+    def _approve(self, tracked: TrackedEvent) -> None:
         """Say go ahead on a thread of its own: an endpoint that hangs holds nothing up.
 
         That it may have been said is kept first: an event that goes while the agent is dead must
@@ -308,13 +329,13 @@ class Agent:
         """
         if self._asked >= APPROVALS_AT_ONCE_MAX:
             return  # the answer to one of them is news
-        if not care.approving:
-            self._keep(Fact(FactKind.APPROVING, facts.now(), care.care_id))
+        if not tracked.approving:
+            self._keep(Fact(FactKind.APPROVING, facts.now(), tracked.tracked_id))
         if self._keeping.unkept:
             return  # it is said when this is kept
-        before = self._timings.get(care.care_id, Timing())
-        self._time(care, approvals=before.approvals + 1, approved_s=self._now_s())
-        care_id, event_id = care.care_id, care.event.event_id
+        before = self._timings.get(tracked.tracked_id, Timing())
+        self._time(tracked, approvals=before.approvals + 1, approved_s=self._now_s())
+        tracked_id, event_id = tracked.tracked_id, tracked.event.event_id
         self._asked += 1
 
         def approving() -> None:
@@ -322,40 +343,44 @@ class Agent:
                 self._endpoint.approve(event_id)
             except Exception as why:  # noqa: BLE001 - it is said, and tried again
                 said = str(why) if isinstance(why, EndpointError) else repr(why)
-                self.tell(_Answered(care_id, said))
+                self.tell(_Answered(tracked_id, said))
             else:
-                self.tell(_Answered(care_id, ""))
+                self.tell(_Answered(tracked_id, ""))
 
         try:
             threading.Thread(target=approving, name="approve", daemon=True).start()
         except RuntimeError as why:  # no thread to be had; there may be one at the next try
-            self.tell(_Answered(care_id, str(why)))
+            self.tell(_Answered(tracked_id, str(why)))
 
     def _answered(self, answer: _Answered) -> None:
         self._asked -= 1
-        care = self._cares.get(answer.care)
+        tracked = self._tracked_events.get(answer.tracked)
         if answer.why:
             self._count("approvals_failed")
-            self._log.once(f"approve {answer.care}", "not approved yet", why=answer.why)
-        elif care is not None and not care.approved and not care.closed:
-            self._keep(Fact(FactKind.APPROVED, facts.now(), answer.care))
-            self._log.over(f"approve {answer.care}", "approved at last", care=answer.care)
+            self._log.once(f"approve {answer.tracked}", "not approved yet", why=answer.why)
+        elif tracked is not None and not tracked.approved and not tracked.closed:
+            self._keep(Fact(FactKind.APPROVED, facts.now(), answer.tracked))
+            self._log.over(
+                f"approve {answer.tracked}", "approved at last", tracked_event=answer.tracked
+            )
 
     # Steps.
 
     def _run_step(self, deed: deciding.RunStep) -> None:
-        care = self._cares[deed.care]
+        tracked = self._tracked_events[deed.tracked]
         where = {"part": deed.part.value, "step": deed.step.name, "attempt": deed.attempt}
-        self._stepping.reserve(run_name(deed.care, deed.part, deed.step.name, deed.attempt))
-        self._keep(Fact(FactKind.INTENDED, facts.now(), deed.care, where))
-        event = self._live_event(care)
-        left_s = self._seconds_left(care)
-        leader = bool(event.resources) and event.resources[0].casefold() == self._vm.casefold()
-        occasion = StepInput(event, self._vm, deed.part, deed.step, leader=leader, left_s=left_s)
-        run = care.runs[deed.part, deed.step.name]
+        self._stepping.reserve(run_name(deed.tracked, deed.part, deed.step.name, deed.attempt))
+        self._keep(Fact(FactKind.INTENDED, facts.now(), deed.tracked, where))
+        event = self._live_event(tracked)
+        left_s = self._seconds_left(tracked)
+        first_named = bool(event.resources) and event.resources[0].casefold() == self._vm.casefold()
+        occasion = StepInput(
+            event, self._vm, deed.part, deed.step, first_named=first_named, left_s=left_s
+        )
+        run = tracked.runs[deed.part, deed.step.name]
         try:
             step = self._stepping.begin(
-                deed.care,
+                deed.tracked,
                 run,
                 deed.step.argv,
                 environment=occasion.environment(),
@@ -363,38 +388,38 @@ class Agent:
                 limit_s=deed.limit_s,
             )
         except OSError as why:
-            self._ended(End(deed.care, run, Outcome.FAILED, str(why)))
+            self._ended(End(deed.tracked, run, Outcome.FAILED, str(why)))
             return
         begun = {"pid": step.pid, "start_ticks": step.start_ticks, "boot_id": step.boot_id}
-        self._keep(Fact(FactKind.BEGUN, facts.now(), deed.care, {**where, **begun}))
+        self._keep(Fact(FactKind.BEGUN, facts.now(), deed.tracked, {**where, **begun}))
 
-    def _live_event(self, care: TrackedEvent) -> Event:
-        live = None if self._document is None else self._document.event(care.key)
-        return care.event if live is None or care.gone is not None else live
+    def _live_event(self, tracked: TrackedEvent) -> Event:
+        live = None if self._document is None else self._document.event(tracked.key)
+        return tracked.event if live is None or tracked.gone is not None else live
 
-    def _seconds_left(self, care: TrackedEvent) -> float | None:
-        at_s = self._timings.get(care.care_id, Timing()).not_before_s
-        return None if at_s is None or care.started else at_s - self._now_s()
+    def _seconds_left(self, tracked: TrackedEvent) -> float | None:
+        at_s = self._timings.get(tracked.tracked_id, Timing()).not_before_s
+        return None if at_s is None or tracked.started else at_s - self._now_s()
 
     def _ended(self, end: End) -> None:
         run = end.run
         what = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
         what.update(outcome=end.outcome.value, detail=end.detail)
-        self._keep(Fact(FactKind.ENDED, facts.now(), end.care, what))
+        self._keep(Fact(FactKind.ENDED, facts.now(), end.tracked, what))
         self._count(f"steps_{end.outcome.value.replace('-', '_')}")
 
     def _find_steps(self) -> None:
         """Find out what has become of the steps that an agent before this one had begun."""
-        for care in self._cares.values():
-            for run in [run for run in care.runs.values() if run.open and not care.closed]:
-                found = self._stepping.find(care.care_id, run, self._limit_s(care, run))
+        for tracked in self._tracked_events.values():
+            for run in [run for run in tracked.runs.values() if run.open and not tracked.closed]:
+                found = self._stepping.find(tracked.tracked_id, run, self._limit_s(tracked, run))
                 if isinstance(found, End):
                     self._ended(found)
                 elif found is not None:
                     where = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
-                    self._keep(Fact(FactKind.NOT_BEGUN, facts.now(), care.care_id, where))
+                    self._keep(Fact(FactKind.NOT_BEGUN, facts.now(), tracked.tracked_id, where))
 
-    def _limit_s(self, care: TrackedEvent, run: Run) -> float:
-        rule = self._configuration.rule(care.rule)
+    def _limit_s(self, tracked: TrackedEvent, run: Run) -> float:
+        rule = self._configuration.rule(tracked.rule)
         steps = () if rule is None else rule.steps(run.part)
         return next((step.limit_s for step in steps if step.name == run.step), STOP_GRACE_S)

@@ -66,7 +66,8 @@ def check(options: argparse.Namespace) -> int:
     if any(expected.get("now") for expected in found):
         say(
             "",
-            "So for an event that is new to the agent; `forewarn-guest status` says what was done.",
+            "This is for an event that is new to the agent; `forewarn-guest status` says what was"
+            " done.",
         )
     return 0
 
@@ -124,16 +125,19 @@ def _now(event: Event, document: Document, configuration: Configuration, vm: str
     at = facts.now()
     rules = configuration.rules
     seen = observing.observe(document, {}, vm=vm, rules=rules, boot_id="", at=at)
-    cares = fold_all(seen)
+    tracked_events = fold_all(seen)
     now_s = document.received_s
-    left = {care.care_id: document.seconds_left(care.event) for care in cares.values()}
-    timings = {
-        care_id: Timing(not_before_s=None if left_s is None else now_s + left_s)
-        for care_id, left_s in left.items()
+    left = {
+        tracked.tracked_id: document.seconds_left(tracked.event)
+        for tracked in tracked_events.values()
     }
-    decision = deciding.decide(cares, configuration, timings, vm=vm, now_s=now_s)
-    mine = [care.care_id for care in cares.values() if care.key == event.key]
-    return [_deed(deed) for deed in decision.deeds if deed.care in mine]
+    timings = {
+        tracked_id: Timing(not_before_s=None if left_s is None else now_s + left_s)
+        for tracked_id, left_s in left.items()
+    }
+    decision = deciding.decide(tracked_events, configuration, timings, vm=vm, now_s=now_s)
+    mine = [tracked.tracked_id for tracked in tracked_events.values() if tracked.key == event.key]
+    return [_deed(deed) for deed in decision.deeds if deed.tracked in mine]
 
 
 def _deed(deed: Deed) -> str:
@@ -156,8 +160,8 @@ def _step(
         limit_s = min(limit_s, left_s - rule.margin_s)
     if part is not Part.PREPARE:
         left_s = None  # it has come, or it never will
-    leader = bool(event.resources) and event.resources[0].casefold() == vm.casefold()
-    occasion = StepInput(event, vm, part, step, leader=leader, left_s=left_s)
+    first_named = bool(event.resources) and event.resources[0].casefold() == vm.casefold()
+    occasion = StepInput(event, vm, part, step, first_named=first_named, left_s=left_s)
     return {
         "step": step.name,
         "kind": step.kind,

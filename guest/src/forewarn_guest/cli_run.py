@@ -75,7 +75,7 @@ def another_name(client: Client, told: str) -> str:
     )
 
 
-class Watched:
+class AgentEndpoint:
     """The endpoint as the agent wants it. An unexpected error ends the agent.
 
     `broken` is that error. `told_name` is what the configuration calls this VM, if it does: an
@@ -94,7 +94,7 @@ class Watched:
                 self._outside.found(self._client.url)
                 self._doubt_the_name()
                 if document.left_out:
-                    why = f"{document.left_out} entries of the document are no events."
+                    why = f"{document.left_out} entries of the document are not events."
                     self._outside.error("no-event", why)
                 yield document
         except GeneratorExit:
@@ -201,14 +201,14 @@ def _look_after(
     client.outside = outside
     with client, bell_of(stop) as bell:
         log.info("the agent starts", folder=configuration.folder, rules=len(configuration.rules))
-        open_cares = tuple(care for care in fold_all(kept).values() if not care.closed)
-        nameless = View("", open_cares, running=(), document=None, counts={}, unkept=0)
+        open_events = tuple(tracked for tracked in fold_all(kept).values() if not tracked.closed)
+        nameless = View("", open_events, running=(), document=None, counts={}, unkept=0)
         vm = configuration.vm or _name(client, stop, lambda: outside.show(nameless), outside)
         if stop.is_set():
             log.info("the agent ends")
             return
         log.info("this VM is looked after", vm=vm)
-        endpoint = Watched(client, outside, told_name=configuration.vm)
+        endpoint = AgentEndpoint(client, outside, told_name=configuration.vm)
 
         def show(view: View) -> None:
             if signals.hung_up:
@@ -253,7 +253,7 @@ def _fact(number: int, line: Mapping[str, Any], path: Path) -> Fact:
         return facts.from_json(line)
     except (KeyError, ValueError, TypeError) as error:
         raise JournalDamaged(
-            f"Fact {number} of the journal {path} is none that this agent knows ({error!r}).",
+            f"This agent does not know fact {number} of the journal {path} ({error!r}).",
             f"If a newer agent has written it, use that one. Otherwise move the file away (mv"
             f" {path} {path}.damaged): then steps of open events may be run again, and what was"
             " prepared for an event that is gone has to be undone by hand.",

@@ -13,6 +13,7 @@ from forewarn_guest import config_file
 from forewarn_guest.cli_run import journal_path
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.errors import GuestError
+from forewarn_guest.facts import TRACKED_EVENT, TRACKED_EVENT_BEFORE, tracked_in
 from forewarn_guest.journal import facts_in
 from forewarn_guest.run_files import boot_id, identity_of
 from forewarn_guest.status import read_status, status_path
@@ -123,7 +124,11 @@ def show_journal(options: argparse.Namespace) -> int:
 
 
 def _fact_line(fact: Mapping[str, Any]) -> str:
-    shown = {name: value for name, value in fact.items() if name not in ("fact", "at", "care")}
+    shown = {
+        name: value
+        for name, value in fact.items()
+        if name not in ("fact", "at", TRACKED_EVENT, TRACKED_EVENT_BEFORE)
+    }
     event = shown.pop("event", None)
     if isinstance(event, dict):
         shown = {"event_type": event.get("event_type"), **shown}
@@ -132,8 +137,8 @@ def _fact_line(fact: Mapping[str, Any]) -> str:
         for name, value in shown.items()
         if value not in ("", None)
     )
-    care = plain(str(fact.get("care", "-")))
-    return f"{plain(str(fact.get('at')))} {care} {plain(str(fact.get('fact')))}{detail}"
+    tracked = plain(tracked_in(fact) or "-")
+    return f"{plain(str(fact.get('at')))} {tracked} {plain(str(fact.get('fact')))}{detail}"
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:

@@ -240,8 +240,8 @@ def _check_rule(page: _Page, table: Table, rule: Rule) -> None:
             'approve = "at-once" goes with source = "User" only: what the platform wants is'
             ' approved when the VM is prepared, with "after-prepare"',
         )
-    if "take_over" in table.values and rule.approve is not Approve.LEADER:
-        page.mistake(line_of["take_over"], 'take_over goes with approve = "leader" only')
+    if "take_over" in table.values and rule.approve is not Approve.FIRST_NAMED:
+        page.mistake(line_of["take_over"], 'take_over goes with approve = "first-named" only')
     if rule.ignore:
         for key in ("approve", "margin", "take_over", *_PARTS):
             if key in table.values:

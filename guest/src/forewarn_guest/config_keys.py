@@ -153,9 +153,16 @@ def _shell_text(value: object) -> str:
     return _command_text(value)
 
 
-def _enum(kind: Any) -> Reader:
+def _enum(kind: Any, **renamed: str) -> Reader:
+    """A word of an enum. An older spelling is refused with the one that took its place."""
     read_word = one_of(*(member.value for member in kind))
-    return lambda value: kind(read_word(value))
+
+    def read(value: object) -> Any:
+        if isinstance(value, str) and value in renamed:
+            raise ValueError(f'must not be "{value}" any longer: write "{renamed[value]}"')
+        return kind(read_word(value))
+
+    return read
 
 
 name = matching(
@@ -222,12 +229,12 @@ RULE: Mapping[str, Key] = {
     ),
     "approve": Key(
         "Who says go ahead, and when; at-once only with source = User.",
-        '"after-prepare", "leader", "at-once" or "never"',
-        _enum(Approve),
+        '"after-prepare", "first-named", "at-once" or "never"',
+        _enum(Approve, leader="first-named"),
         "after-prepare",
     ),
     "take_over": Key(
-        "With leader: how long the next VM waits for the one before it.",
+        "With first-named: how long the next VM waits for the one before it.",
         ACCEPTS,
         between(1.0, TAKE_OVER_S_MAX),
         "60s",

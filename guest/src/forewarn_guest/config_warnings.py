@@ -59,7 +59,7 @@ def _too_many(rule: Rule, together_s: float, shortest: str) -> str:
 
 
 def _approval(rule: Rule) -> list[tuple[int, str]]:
-    approves = rule.approve in (Approve.AFTER_PREPARE, Approve.LEADER)
+    approves = rule.approve in (Approve.AFTER_PREPARE, Approve.FIRST_NAMED)
     if rule.ignore or rule.prepare or not approves:
         return []
     return [(rule.line, f"Rule {rule.name} approves at once: it has no prepare step.")]

@@ -14,7 +14,7 @@ class Approve(Enum):
 
     AFTER_PREPARE = "after-prepare"
     AT_ONCE = "at-once"  # User events only
-    LEADER = "leader"
+    FIRST_NAMED = "first-named"
     NEVER = "never"
 
 

@@ -1,4 +1,4 @@
-"""What to do next, from what is known. Pure: cares, rules and the time in, deeds out.
+"""What to do next, from what is known. Pure: tracked events, rules and the time in, deeds out.
 
 The agent does the deeds in order, keeps a fact for each, and asks again; when nothing is to be
 done it is told when to ask next at the latest. One rule is one way of being prepared: several
@@ -32,7 +32,7 @@ WITHOUT_RULE = "the configuration no longer has its rule"
 class RunStep:
     """Begin a step; stop it when its time is over."""
 
-    care: str
+    tracked: str
     part: Part
     step: Step
     attempt: int
@@ -43,7 +43,7 @@ class RunStep:
 class CountAs:
     """Say what a step whose end is not recorded counts as."""
 
-    care: str
+    tracked: str
     part: Part
     step: str
     attempt: int
@@ -54,7 +54,7 @@ class CountAs:
 class LeaveOut:
     """Say that a step is not run, and why."""
 
-    care: str
+    tracked: str
     part: Part
     step: str
     why: str
@@ -62,17 +62,17 @@ class LeaveOut:
 
 @dataclass(frozen=True)
 class Share:
-    """Say that this VM is prepared already, by the care of another event under the same rule."""
+    """Say that this VM is prepared already, for another tracked event of the same rule."""
 
-    care: str
+    tracked: str
     by: str
 
 
 @dataclass(frozen=True)
 class HandOver:
-    """Leave the recovery to the care of another event under the same rule, which still stands."""
+    """Leave the recovery to another tracked event of the same rule, which still stands."""
 
-    care: str
+    tracked: str
     to: str
     prepared: bool
 
@@ -81,14 +81,14 @@ class HandOver:
 class SayGoAhead:
     """Approve the event."""
 
-    care: str
+    tracked: str
 
 
 @dataclass(frozen=True)
 class Withhold:
     """Say why the event is not approved."""
 
-    care: str
+    tracked: str
     why: str
 
 
@@ -96,7 +96,7 @@ class Withhold:
 class Close:
     """Nothing is left to be done about this sighting."""
 
-    care: str
+    tracked: str
 
 
 Deed = Union[RunStep, CountAs, LeaveOut, Share, HandOver, SayGoAhead, Withhold, Close]
@@ -104,7 +104,7 @@ Deed = Union[RunStep, CountAs, LeaveOut, Share, HandOver, SayGoAhead, Withhold, 
 
 @dataclass(frozen=True)
 class Timing:
-    """What only the running agent knows of a care, on its monotonic clock.
+    """What only the running agent knows of a tracked event, on its monotonic clock.
 
     `not_before_s` is when the event may start, None if not known. `prepared_s` is when the
     agent first found the VM prepared, `approvals` how often it has said go ahead, and `approved_s`
@@ -131,56 +131,62 @@ class Decision:
 
 
 def decide(
-    cares: Mapping[str, TrackedEvent],
+    tracked_events: Mapping[str, TrackedEvent],
     configuration: Configuration,
     timings: Mapping[str, Timing],
     *,
     vm: str,
     now_s: float,
 ) -> Decision:
-    """What to do now about every open care. Deciding again before a deed is done repeats it."""
+    """What to do now about every open tracked event. A deed is decided again until it is done."""
     decision = Decision()
-    for care in cares.values():
-        if not care.closed:
-            timing = timings.get(care.care_id, Timing())
-            rule = configuration.rule(care.rule)
+    for tracked in tracked_events.values():
+        if not tracked.closed:
+            timing = timings.get(tracked.tracked_id, Timing())
+            rule = configuration.rule(tracked.rule)
             deciding = _Deciding(
-                care, rule, decision, cares=cares, timing=timing, vm=vm, now_s=now_s
+                tracked,
+                rule,
+                decision,
+                tracked_events=tracked_events,
+                timing=timing,
+                vm=vm,
+                now_s=now_s,
             )
             deciding.decide()
     return decision
 
 
-def prepared(care: TrackedEvent, rule: Rule) -> bool:
+def prepared(tracked: TrackedEvent, rule: Rule) -> bool:
     """True if the VM is ready for this event: each step done, or optional, or shared."""
-    if care.ready_with_others:
+    if tracked.ready_with_others:
         return True
-    return all(_settled(care, step) for step in rule.prepare)
+    return all(_settled(tracked, step) for step in rule.prepare)
 
 
-def _settled(care: TrackedEvent, step: Step) -> bool:
-    counts_as = care.counts_as(Part.PREPARE, step.name)
+def _settled(tracked: TrackedEvent, step: Step) -> bool:
+    counts_as = tracked.counts_as(Part.PREPARE, step.name)
     if step.optional:
-        return counts_as is not None or (Part.PREPARE, step.name) in care.left_out
+        return counts_as is not None or (Part.PREPARE, step.name) in tracked.left_out
     return counts_as is Outcome.DONE
 
 
 class _Deciding:
-    """One care, at one instant."""
+    """One tracked event, at one instant."""
 
     def __init__(
         self,
-        care: TrackedEvent,
+        tracked: TrackedEvent,
         rule: Rule | None,
         decision: Decision,
         *,
-        cares: Mapping[str, TrackedEvent],
+        tracked_events: Mapping[str, TrackedEvent],
         timing: Timing,
         vm: str,
         now_s: float,
     ) -> None:
-        self._care = care
-        self._cares = cares
+        self._tracked = tracked
+        self._tracked_events = tracked_events
         self._timing = timing
         self._vm = vm
         self._now_s = now_s
@@ -191,40 +197,40 @@ class _Deciding:
         self._decision.deeds.append(deed)
 
     def decide(self) -> None:
-        care, rule = self._care, self._rule
-        if any(run.open for run in care.runs.values()):
+        tracked, rule = self._tracked, self._rule
+        if any(run.open for run in tracked.runs.values()):
             self._approve_meanwhile()
             return  # one step of an event at a time; its end is news
-        if care.rule and (rule is None or (rule.ignore and care.runs)):
+        if tracked.rule and (rule is None or (rule.ignore and tracked.runs)):
             self._withhold(WITHOUT_RULE)
             self._close_if_gone()
         elif rule is None or rule.ignore:
             self._close_if_gone()
         elif self._count_unknown(rule):
             return
-        elif care.gone is not None:
-            self._gone(rule, care.gone)
-        elif care.started:
+        elif tracked.gone is not None:
+            self._gone(rule, tracked.gone)
+        elif tracked.started:
             self._leave_out(rule, Part.PREPARE, HAS_STARTED)
             self._part(rule, Part.STARTED)
         else:
             self._scheduled(rule)
 
     def _approve_meanwhile(self) -> None:
-        care, rule = self._care, self._rule
-        scheduled = not care.started and care.gone is None
+        tracked, rule = self._tracked, self._rule
+        scheduled = not tracked.started and tracked.gone is None
         if rule is not None and rule.approve is Approve.AT_ONCE and scheduled:
             self._approve()
 
     def _close_if_gone(self) -> None:
-        if self._care.gone is not None:
-            self._do(Close(self._care.care_id))
+        if self._tracked.gone is not None:
+            self._do(Close(self._tracked.tracked_id))
 
     # Steps whose end is not recorded.
 
     def _count_unknown(self, rule: Rule) -> bool:
         """Deal with the first step that has ended and counts as nothing yet."""
-        for run in self._care.runs.values():
+        for run in self._tracked.runs.values():
             if run.counts_as is not None:
                 continue
             step = next((s for s in rule.steps(run.part) if s.name == run.step), None)
@@ -235,18 +241,18 @@ class _Deciding:
             else:
                 done = how is OnUnknown.TREAT_AS_DONE
                 outcome = Outcome.DONE if done else Outcome.FAILED
-                care_id = self._care.care_id
-                self._do(CountAs(care_id, run.part, run.step, run.attempt, outcome))
+                tracked_id = self._tracked.tracked_id
+                self._do(CountAs(tracked_id, run.part, run.step, run.attempt, outcome))
             return True
         return False
 
     def _can_still_run(self, rule: Rule, part: Part, step: Step) -> bool:
-        care = self._care
+        tracked = self._tracked
         if part is Part.PREPARE:
-            scheduled = not care.started and care.gone is None
+            scheduled = not tracked.started and tracked.gone is None
             return scheduled and self._limit_s(rule, part, step) > 0
         if part is Part.STARTED:
-            return care.gone is None
+            return tracked.gone is None
         return self._heir(rule) is None  # else the heir brings back, after its own event
 
     # The life of an event.
@@ -254,35 +260,35 @@ class _Deciding:
     def _scheduled(self, rule: Rule) -> None:
         if rule.approve is Approve.AT_ONCE:
             self._approve()
-        if not prepared(self._care, rule):
+        if not prepared(self._tracked, rule):
             other = self._preparing_first(rule)
             if other is not None:
                 if _for_others(other, rule):
-                    self._do(Share(self._care.care_id, other.care_id))
+                    self._do(Share(self._tracked.tracked_id, other.tracked_id))
                 return  # or wait: the VM is being prepared for another event
             if any(other.gone is not None for other in self._unfinished(rule)):
                 return  # the VM is being brought back: that ends, and is handed over, first
             if not self._part(rule, Part.PREPARE):
                 return
-        if prepared(self._care, rule):
+        if prepared(self._tracked, rule):
             self._say_go_ahead(rule)
         elif rule.approve is not Approve.AT_ONCE:
             self._withhold(self._why_unprepared(rule))
 
     def _unfinished(self, rule: Rule) -> Iterator[TrackedEvent]:
         """The other events under the same rule that stand, or are gone and not yet seen to."""
-        return (other for other in self._under(rule) if other is not self._care)
+        return (other for other in self._under(rule) if other is not self._tracked)
 
     def _earlier(self, rule: Rule) -> Iterator[TrackedEvent]:
         """Those of `_unfinished` that appeared before this one."""
-        return takewhile(lambda other: other is not self._care, self._under(rule))
+        return takewhile(lambda other: other is not self._tracked, self._under(rule))
 
     def _under(self, rule: Rule) -> Iterator[TrackedEvent]:
-        for care in self._cares.values():  # in the order in which they appeared
-            if care is self._care or (
-                care.rule == rule.name and not care.closed and not care.handed_over_to
+        for tracked in self._tracked_events.values():  # in the order in which they appeared
+            if tracked is self._tracked or (
+                tracked.rule == rule.name and not tracked.closed and not tracked.handed_over_to
             ):
-                yield care
+                yield tracked
 
     def _preparing_first(self, rule: Rule) -> TrackedEvent | None:
         """An earlier event under the same rule for which the VM is, or can still be, prepared."""
@@ -298,32 +304,38 @@ class _Deciding:
         return None
 
     def _why_unprepared(self, rule: Rule) -> str:
-        care = self._care
+        tracked = self._tracked
         for step in rule.prepare:
-            outcome = care.counts_as(Part.PREPARE, step.name)
+            outcome = tracked.counts_as(Part.PREPARE, step.name)
             if outcome is not None and outcome is not Outcome.DONE and not step.optional:
-                run = care.run(Part.PREPARE, step.name)
+                run = tracked.run(Part.PREPARE, step.name)
                 how = outcome if run is None or run.outcome is None else run.outcome
                 return f"step {step.name} of prepare: {how.value}"
         for step in rule.prepare:
-            why = care.left_out.get((Part.PREPARE, step.name))
+            why = tracked.left_out.get((Part.PREPARE, step.name))
             if why is not None:
                 return f"step {step.name} of prepare was left out: {why}"
         return "not prepared"
 
     def _gone(self, rule: Rule, gone: Gone) -> None:
-        care = self._care
+        tracked = self._tracked
         self._leave_out(rule, Part.PREPARE, IS_GONE)
         self._leave_out(rule, Part.STARTED, IS_GONE)
-        if care.handed_over_to:
-            self._do(Close(care.care_id))
+        if tracked.handed_over_to:
+            self._do(Close(tracked.tracked_id))
             return
-        part = Part.RECOVER if Gone.ENDED in (gone, care.inherits) else Part.CANCELED
-        undo = care.touched(Part.PREPARE) or bool(care.prepared_by) or care.inherits is not None
+        part = Part.RECOVER if Gone.ENDED in (gone, tracked.inherits) else Part.CANCELED
+        undo = (
+            tracked.touched(Part.PREPARE)
+            or bool(tracked.prepared_by)
+            or tracked.inherits is not None
+        )
         heir = self._heir(rule) if undo or part is Part.RECOVER else None
         if heir is not None:
-            still = not care.touched(Part.RECOVER) and not care.touched(Part.CANCELED)
-            self._do(HandOver(care.care_id, heir.care_id, still and _for_others(care, rule)))
+            still = not tracked.touched(Part.RECOVER) and not tracked.touched(Part.CANCELED)
+            self._do(
+                HandOver(tracked.tracked_id, heir.tracked_id, still and _for_others(tracked, rule))
+            )
             return
         if any(other.gone is not None for other in self._earlier(rule)):
             return  # it is about to hand over to this one
@@ -331,7 +343,7 @@ class _Deciding:
             self._leave_out(rule, part, NOTHING_TO_UNDO)
         elif not self._part(rule, part):
             return
-        self._do(Close(care.care_id))
+        self._do(Close(tracked.tracked_id))
 
     def _heir(self, rule: Rule) -> TrackedEvent | None:
         """Who sees to the recovery instead: an event under the same rule that still stands.
@@ -339,38 +351,38 @@ class _Deciding:
         If none stands, the one that appeared last: events that end together are recovered from
         once.
         """
-        last = self._care
+        last = self._tracked
         for other in self._under(rule):
-            if other is not self._care and other.gone is None:
+            if other is not self._tracked and other.gone is None:
                 return other
             last = other
-        return None if last is self._care else last
+        return None if last is self._tracked else last
 
     # Lists of steps.
 
     def _part(self, rule: Rule, part: Part) -> bool:
         """Go on with a list of steps. True once each was run or left out, for good."""
-        care, failed = self._care, False
+        tracked, failed = self._tracked, False
         for step in rule.steps(part):
-            if (part, step.name) in care.left_out:
+            if (part, step.name) in tracked.left_out:
                 continue
-            counts_as = care.counts_as(part, step.name)
+            counts_as = tracked.counts_as(part, step.name)
             if counts_as is not None:
                 failed = failed or (counts_as is not Outcome.DONE and not step.optional)
             elif failed and part is Part.PREPARE:
-                self._do(LeaveOut(care.care_id, part, step.name, EARLIER_FAILED))
+                self._do(LeaveOut(tracked.tracked_id, part, step.name, EARLIER_FAILED))
             else:
                 self._run(rule, part, step, 1)
                 return False
-        return not any(_leaves_out(deed, care.care_id, part) for deed in self._decision.deeds)
+        return not any(_leaves_out(deed, tracked.tracked_id, part) for deed in self._decision.deeds)
 
     def _run(self, rule: Rule, part: Part, step: Step, attempt: int) -> None:
         """Have the step run. Bringing back goes on after a failure; preparing has only so long."""
         limit_s = self._limit_s(rule, part, step)
         if limit_s <= 0:
-            self._do(LeaveOut(self._care.care_id, part, step.name, NO_TIME))
+            self._do(LeaveOut(self._tracked.tracked_id, part, step.name, NO_TIME))
         else:
-            self._do(RunStep(self._care.care_id, part, step, attempt, limit_s))
+            self._do(RunStep(self._tracked.tracked_id, part, step, attempt, limit_s))
 
     def _limit_s(self, rule: Rule, part: Part, step: Step) -> float:
         at_s = self._timing.not_before_s
@@ -380,25 +392,27 @@ class _Deciding:
 
     def _leave_out(self, rule: Rule, part: Part, why: str) -> None:
         """Say of every step of the list that was never run that it will not be."""
-        care = self._care
+        tracked = self._tracked
         for step in rule.steps(part):
             place = (part, step.name)
-            if place not in care.runs and place not in care.left_out:
-                if part is Part.PREPARE and (care.ready_with_others or care.first_seen_started):
+            if place not in tracked.runs and place not in tracked.left_out:
+                if part is Part.PREPARE and (
+                    tracked.ready_with_others or tracked.first_seen_started
+                ):
                     continue  # it was not for this event to run them
-                self._do(LeaveOut(care.care_id, part, step.name, why))
+                self._do(LeaveOut(tracked.tracked_id, part, step.name, why))
 
     # Approval.
 
     def _say_go_ahead(self, rule: Rule) -> None:
         if rule.approve is Approve.AFTER_PREPARE:
             self._approve()
-        elif rule.approve is Approve.LEADER:
+        elif rule.approve is Approve.FIRST_NAMED:
             self._approve_in_turn(rule)
 
     def _approve_in_turn(self, rule: Rule) -> None:
         """The first name approves; each further one waits one time longer for those before it."""
-        names = list(dict.fromkeys(name.casefold() for name in self._care.event.resources))
+        names = list(dict.fromkeys(name.casefold() for name in self._tracked.event.resources))
         mine = self._vm.casefold()
         turn = names.index(mine) if mine in names else len(names)
         since_s = self._timing.prepared_s
@@ -416,40 +430,40 @@ class _Deciding:
             if self._now_s < again_s:
                 self._decision.look_at(again_s)
                 return
-        self._do(SayGoAhead(self._care.care_id))
+        self._do(SayGoAhead(self._tracked.tracked_id))
 
     def _withhold(self, why: str) -> None:
-        if self._care.withheld != why and self._rule_approves():
-            self._do(Withhold(self._care.care_id, why))
+        if self._tracked.withheld != why and self._rule_approves():
+            self._do(Withhold(self._tracked.tracked_id, why))
 
     def _rule_approves(self) -> bool:
         return self._rule is None or self._rule.approve is not Approve.NEVER
 
 
-def _for_others(care: TrackedEvent, rule: Rule) -> bool:
+def _for_others(tracked: TrackedEvent, rule: Rule) -> bool:
     """True if the VM, prepared for this event, is so for other events under the rule too."""
-    return prepared(care, rule) and not care.before_boot
+    return prepared(tracked, rule) and not tracked.before_boot
 
 
-def _stuck(care: TrackedEvent, rule: Rule) -> bool:
+def _stuck(tracked: TrackedEvent, rule: Rule) -> bool:
     """True if the VM will not be prepared for this event any more."""
     for step in rule.prepare:
-        if (Part.PREPARE, step.name) in care.left_out:
+        if (Part.PREPARE, step.name) in tracked.left_out:
             return True
-        counts_as = care.counts_as(Part.PREPARE, step.name)
+        counts_as = tracked.counts_as(Part.PREPARE, step.name)
         if counts_as is not None and counts_as is not Outcome.DONE and not step.optional:
             return True
     return False
 
 
-def _may_have_begun(care: TrackedEvent) -> bool:
+def _may_have_begun(tracked: TrackedEvent) -> bool:
     """True if a prepare step may be running, or may have run to an end that is not known."""
-    runs = (run for (part, _), run in care.runs.items() if part is Part.PREPARE)
+    runs = (run for (part, _), run in tracked.runs.items() if part is Part.PREPARE)
     return any(run.counts_as is None for run in runs)
 
 
-def _leaves_out(deed: Deed, care_id: str, part: Part) -> bool:
-    return isinstance(deed, LeaveOut) and deed.care == care_id and deed.part is part
+def _leaves_out(deed: Deed, tracked_id: str, part: Part) -> bool:
+    return isinstance(deed, LeaveOut) and deed.tracked == tracked_id and deed.part is part
 
 
 def steps_of(rule: Rule) -> Iterator[tuple[Part, Step]]:

@@ -44,7 +44,7 @@ class Interface:
 
 
 @dataclass(frozen=True)
-class Heard:
+class LeaseAnswer:
     """The result of asking from one interface: an address, or why no address came."""
 
     interface: str
@@ -118,22 +118,22 @@ def ask(
     bell: Bell,
     *,
     seconds: float = QUERY_S,
-) -> list[Heard]:
+) -> list[LeaseAnswer]:
     """Asks from every interface; ends with the first address, or after so many seconds.
 
     Returns the result of each interface, those with an address first. Never raises OSError: a
     result says what was not permitted. Raises Stopped if the bell rings.
     """
-    heard: dict[str, Heard] = {}
+    heard: dict[str, LeaseAnswer] = {}
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for interface in asked:
             try:
                 opened = stack.enter_context(_socket(interface.name))
             except OSError as error:
-                heard[interface.name] = Heard(interface.name, "", _why(error))
+                heard[interface.name] = LeaseAnswer(interface.name, "", _why(error))
                 continue
             selector.register(opened, selectors.EVENT_READ, interface)
-            heard[interface.name] = Heard(interface.name, "", "no DHCP server answered")
+            heard[interface.name] = LeaseAnswer(interface.name, "", "no DHCP server answered")
         if selector.get_map():
             selector.register(bell.ear, selectors.EVENT_READ)
             _converse(selector, xid, seconds, heard)
@@ -141,7 +141,7 @@ def ask(
 
 
 def _converse(
-    selector: selectors.BaseSelector, xid: bytes, seconds: float, heard: dict[str, Heard]
+    selector: selectors.BaseSelector, xid: bytes, seconds: float, heard: dict[str, LeaseAnswer]
 ) -> None:
     clock = time.monotonic
     begin, sent = clock(), 0
@@ -161,7 +161,7 @@ def _converse(
             address = endpoint_in(packet, xid, interface.mac)
             if address is not None:
                 why = "" if address else "a DHCP server answered without option 245"
-                heard[interface.name] = Heard(interface.name, address, why)
+                heard[interface.name] = LeaseAnswer(interface.name, address, why)
 
 
 def _socket(name: str) -> socket.socket:
@@ -181,7 +181,7 @@ def _socket(name: str) -> socket.socket:
 
 
 def _send(
-    key: selectors.SelectorKey, xid: bytes, heard: dict[str, Heard], *, broadcast: bool
+    key: selectors.SelectorKey, xid: bytes, heard: dict[str, LeaseAnswer], *, broadcast: bool
 ) -> None:
     interface: Interface = key.data
     packet = discover_packet(xid, interface.mac, broadcast=broadcast)
@@ -190,17 +190,17 @@ def _send(
     try:
         opened.sendto(packet, ("255.255.255.255", SERVER_PORT))
     except OSError as error:
-        heard[interface.name] = Heard(interface.name, "", _why(error))
+        heard[interface.name] = LeaseAnswer(interface.name, "", _why(error))
 
 
-def _receive(key: selectors.SelectorKey, heard: dict[str, Heard]) -> bytes:
+def _receive(key: selectors.SelectorKey, heard: dict[str, LeaseAnswer]) -> bytes:
     opened = key.fileobj
     assert isinstance(opened, socket.socket)  # noqa: S101 - what was registered
     try:
         return opened.recv(ANSWER_BYTES_MAX)
     except OSError as error:
         interface: Interface = key.data
-        heard[interface.name] = Heard(interface.name, "", _why(error))
+        heard[interface.name] = LeaseAnswer(interface.name, "", _why(error))
         return b""
 
 

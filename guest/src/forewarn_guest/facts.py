@@ -14,6 +14,9 @@ from typing import Any
 
 from forewarn_guest.document import Event
 
+TRACKED_EVENT = "tracked_event"
+TRACKED_EVENT_BEFORE = "care"  # in journals that 0.2.0 wrote
+
 
 class FactKind(Enum):
     """The kinds of facts. The detail of each is described where it is made, in this module."""
@@ -57,29 +60,38 @@ class Gone(Enum):
 
 @dataclass(frozen=True)
 class Fact:
-    """One line of the journal. `care` names the event and which sighting of it this is."""
+    """One line of the journal. `tracked` names the event and which sighting of it this is."""
 
     kind: FactKind
     at: datetime
-    care: str = ""
+    tracked: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The fact as the journal keeps it."""
         found: dict[str, Any] = {"fact": self.kind.value, "at": self.at.isoformat()}
-        if self.care:
-            found["care"] = self.care
+        if self.tracked:
+            found[TRACKED_EVENT] = self.tracked
         found.update(self.detail)
         return found
 
 
+def tracked_in(line: Mapping[str, Any]) -> str:
+    """Which tracked event a line of the journal is about, or empty."""
+    return str(line.get(TRACKED_EVENT, line.get(TRACKED_EVENT_BEFORE, "")))
+
+
 def from_json(line: Mapping[str, Any]) -> Fact:
     """The fact of a line. Raises KeyError or ValueError for what no agent of ours has written."""
-    detail = {key: value for key, value in line.items() if key not in ("fact", "at", "care")}
+    detail = {
+        key: value
+        for key, value in line.items()
+        if key not in ("fact", "at", TRACKED_EVENT, TRACKED_EVENT_BEFORE)
+    }
     return Fact(
         kind=FactKind(line["fact"]),
         at=datetime.fromisoformat(line["at"]),
-        care=str(line.get("care", "")),
+        tracked=tracked_in(line),
         detail=detail,
     )
 

@@ -21,7 +21,7 @@ COMPACT_AGAIN_S = 60.0  # after that has failed
 LINE_CHARS_MAX = 256 * 1024  # of several facts; a longer one has a line of its own
 UNKEPT_MAX = 1_000  # from here on, sightings that are over are forgotten before they are kept
 
-# Of these only the latest of a care says anything.
+# Of these only the latest of a tracked event says anything.
 _REPLACED_BY = {
     FactKind.CHANGED: (FactKind.CHANGED, FactKind.STARTED),
     FactKind.WITHHELD: (FactKind.WITHHELD, FactKind.APPROVED),
@@ -113,10 +113,14 @@ class JournalBuffer:
         """
         if len(self.unkept) < UNKEPT_MAX:
             return
-        cares = fold_all(self.unkept)
-        # What was handed over is the business of a care that may be kept already.
-        over = {i for i, care in cares.items() if care.closed and not care.handed_over_to}
-        left = [fact for fact in self.unkept if fact.care not in over]
+        tracked_events = fold_all(self.unkept)
+        # What was handed over is the business of a tracked event that may be kept already.
+        over = {
+            i
+            for i, tracked in tracked_events.items()
+            if tracked.closed and not tracked.handed_over_to
+        }
+        left = [fact for fact in self.unkept if fact.tracked not in over]
         if len(left) < len(self.unkept):
             self._log.warning(
                 "the journal never had these facts", facts=len(self.unkept) - len(left)
@@ -125,14 +129,14 @@ class JournalBuffer:
 
 
 def _needed(kept: list[Fact], wanted: set[str]) -> Iterator[Fact]:
-    """The facts of these cares, without those that a later one has replaced."""
+    """The facts of these tracked events, without those that a later one has replaced."""
     last: dict[tuple[str, FactKind], int] = {}
     for number, fact in enumerate(kept):
-        last[fact.care, fact.kind] = number
+        last[fact.tracked, fact.kind] = number
     for number, fact in enumerate(kept):
         by = _REPLACED_BY.get(fact.kind, ())
-        replaced = any(last.get((fact.care, kind), -1) > number for kind in by)
-        if fact.care in wanted and not replaced:
+        replaced = any(last.get((fact.tracked, kind), -1) > number for kind in by)
+        if fact.tracked in wanted and not replaced:
             yield fact
 
 

@@ -42,7 +42,7 @@ def matches(rule: Rule, event: Event) -> bool:
 
 def observe(
     document: Document,
-    cares: Mapping[str, TrackedEvent],
+    tracked_events: Mapping[str, TrackedEvent],
     *,
     vm: str,
     rules: Iterable[Rule],
@@ -56,16 +56,22 @@ def observe(
     but only so often.
     """
     rules = tuple(rules)
-    present = {care.key: care for care in cares.values() if care.gone is None and not care.closed}
+    present = {
+        tracked.key: tracked
+        for tracked in tracked_events.values()
+        if tracked.gone is None and not tracked.closed
+    }
     seen: list[Fact] = []
     shown: set[str] = set()
     for event in document.events:
         if not event.names(vm) or event.key in shown:
             continue
         shown.add(event.key)
-        care = present.get(event.key)
-        if care is None:
-            times = 1 + max((c.sighting for c in cares.values() if c.key == event.key), default=0)
+        tracked = present.get(event.key)
+        if tracked is None:
+            times = 1 + max(
+                (c.sighting for c in tracked_events.values() if c.key == event.key), default=0
+            )
             seen.append(
                 _appeared(
                     event,
@@ -77,11 +83,11 @@ def observe(
                 )
             )
         else:
-            seen.extend(_moved(event, care, at))
-    for key, care in present.items():
+            seen.extend(_moved(event, tracked, at))
+    for key, tracked in present.items():
         if key not in shown:
-            how = gone_how(care, document, boot_id=boot_id)
-            seen.append(Fact(FactKind.GONE, at, care.care_id, {"how": how.value}))
+            how = gone_how(tracked, document, boot_id=boot_id)
+            seen.append(Fact(FactKind.GONE, at, tracked.tracked_id, {"how": how.value}))
     return seen
 
 
@@ -108,38 +114,38 @@ def _appeared(
     )
 
 
-def booted(cares: Iterable[TrackedEvent], *, boot_id: str, at: datetime) -> list[Fact]:
-    """The facts for the cares that do not know yet that the VM has booted."""
+def booted(tracked_events: Iterable[TrackedEvent], *, boot_id: str, at: datetime) -> list[Fact]:
+    """The facts for the tracked events that do not know yet that the VM has booted."""
     return [
-        Fact(FactKind.BOOTED, at, care.care_id, {"boot_id": boot_id})
-        for care in cares
-        if not care.closed and boot_id and care.seen_boot_id != boot_id
+        Fact(FactKind.BOOTED, at, tracked.tracked_id, {"boot_id": boot_id})
+        for tracked in tracked_events
+        if not tracked.closed and boot_id and tracked.seen_boot_id != boot_id
     ]
 
 
-def _moved(event: Event, care: TrackedEvent, at: datetime) -> Iterator[Fact]:
-    before = care.event
+def _moved(event: Event, tracked: TrackedEvent, at: datetime) -> Iterator[Fact]:
+    before = tracked.event
     differs = (
         event.event_type != before.event_type
         or event.resources != before.resources
         or (event.not_before is not None and event.not_before != before.not_before)
     )
     if differs:
-        yield Fact(FactKind.CHANGED, at, care.care_id, {"event": event_json(event)})
-    if event.started and not care.started:
-        yield Fact(FactKind.STARTED, at, care.care_id, {"event": event_json(event)})
+        yield Fact(FactKind.CHANGED, at, tracked.tracked_id, {"event": event_json(event)})
+    if event.started and not tracked.started:
+        yield Fact(FactKind.STARTED, at, tracked.tracked_id, {"event": event_json(event)})
 
 
-def gone_how(care: TrackedEvent, document: Document, *, boot_id: str) -> Gone:
+def gone_how(tracked: TrackedEvent, document: Document, *, boot_id: str) -> Gone:
     """Whether an event that is gone has happened or was canceled, as far as a guest can know.
 
     A poll can miss that an event was Started (G10), so what may have happened counts as having
     happened: it was approved, its time had come, or the VM has booted since. Only where none of
     these holds is it sure that it did not.
     """
-    if care.started or care.approving or care.approved or care.boot_id != boot_id:
+    if tracked.started or tracked.approving or tracked.approved or tracked.boot_id != boot_id:
         return Gone.ENDED
-    not_before = care.event.not_before
+    not_before = tracked.event.not_before
     if not_before is None or document.date is None or document.date >= not_before:
         return Gone.ENDED
     return Gone.CANCELED

@@ -27,11 +27,14 @@ def status_path(configuration: Configuration) -> Path:
 def of_view(view: View, configuration: Configuration) -> dict[str, Any]:
     """What a view says. Nothing in it changes by the mere passing of time."""
     document = view.document
-    running = [{"care": care, "part": part, "step": step} for care, part, step in view.running]
+    running = [
+        {"tracked_event": tracked, "part": part, "step": step}
+        for tracked, part, step in view.running
+    ]
     return {
         "vm": view.vm,
         "incarnation": None if document is None else document.incarnation,
-        "events": [_event(care, view, configuration) for care in view.cares],
+        "events": [_event(tracked, view, configuration) for tracked in view.tracked_events],
         "events_of_others": 0
         if document is None
         else sum(1 for event in document.events if not event.names(view.vm)),
@@ -41,8 +44,8 @@ def of_view(view: View, configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def _event(care: TrackedEvent, view: View, configuration: Configuration) -> dict[str, Any]:
-    event = care.event
+def _event(tracked: TrackedEvent, view: View, configuration: Configuration) -> dict[str, Any]:
+    event = tracked.event
     steps = [
         {
             "part": run.part.value,
@@ -51,41 +54,41 @@ def _event(care: TrackedEvent, view: View, configuration: Configuration) -> dict
             "outcome": "running" if run.outcome is None else run.outcome.value,
             "detail": run.detail,
         }
-        for run in care.runs.values()
+        for run in tracked.runs.values()
     ]
     left_out = [
         {"part": part.value, "step": step, "why": why}
-        for (part, step), why in care.left_out.items()
+        for (part, step), why in tracked.left_out.items()
     ]
     return {
-        "care": care.care_id,
+        "tracked_event": tracked.tracked_id,
         "event_id": event.event_id,
         "event_type": event.event_type,
         "event_status": event.status,
         "not_before": None if event.not_before is None else event.not_before.isoformat(),
         "source": event.source,
         "resources": list(event.resources[:RESOURCES_SHOWN_MAX]),
-        "rule": care.rule,
-        "gone": None if care.gone is None else care.gone.value,
+        "rule": tracked.rule,
+        "gone": None if tracked.gone is None else tracked.gone.value,
         "steps": steps,
         "left_out": left_out,
-        "approved": care.approved,
-        "approval": approval(care, view, configuration),
+        "approved": tracked.approved,
+        "approval": approval(tracked, view, configuration),
     }
 
 
-def approval(care: TrackedEvent, view: View, configuration: Configuration) -> str:
+def approval(tracked: TrackedEvent, view: View, configuration: Configuration) -> str:
     """How it stands with approval: that it was given, or what it waits for, in words."""
-    if care.approved:
+    if tracked.approved:
         return "approved"
-    if care.gone is not None:
+    if tracked.gone is not None:
         return "the event is gone"
-    if care.started:
+    if tracked.started:
         return "the event has started"
-    rule = configuration.rule(care.rule)
+    rule = configuration.rule(tracked.rule)
     if rule is None:
-        return care.withheld or "no rule matches, so it is never approved"
-    return _never(rule) or _waits(care, rule, view)
+        return tracked.withheld or "no rule matches, so it is never approved"
+    return _never(rule) or _waits(tracked, rule, view)
 
 
 def _never(rule: Rule) -> str:
@@ -94,25 +97,25 @@ def _never(rule: Rule) -> str:
     return f"rule {rule.name} never approves" if rule.approve is Approve.NEVER else ""
 
 
-def _waits(care: TrackedEvent, rule: Rule, view: View) -> str:
-    if care.withheld:
-        return f"withheld: {care.withheld}"
-    if care.approving:
+def _waits(tracked: TrackedEvent, rule: Rule, view: View) -> str:
+    if tracked.withheld:
+        return f"withheld: {tracked.withheld}"
+    if tracked.approving:
         return "was sent, and is sent again until the endpoint has taken it"
     if view.unkept:
         return "waits until the journal can be written"
-    for care_id, part, step in view.running:
-        if care_id == care.care_id and part == Part.PREPARE.value:
+    for tracked_id, part, step in view.running:
+        if tracked_id == tracked.tracked_id and part == Part.PREPARE.value:
             return f"waits for step {step} of prepare"
-    first = event_leader(care)
-    if rule.approve is Approve.LEADER and first.casefold() != view.vm.casefold():
+    first = first_resource(tracked)
+    if rule.approve is Approve.FIRST_NAMED and first.casefold() != view.vm.casefold():
         return f"left to {first}, which is named first"
     return "about to be approved"
 
 
-def event_leader(care: TrackedEvent) -> str:
+def first_resource(tracked: TrackedEvent) -> str:
     """The name that the event names first, or empty."""
-    return care.event.resources[0] if care.event.resources else ""
+    return tracked.event.resources[0] if tracked.event.resources else ""
 
 
 def read_status(path: Path) -> Mapping[str, Any]:

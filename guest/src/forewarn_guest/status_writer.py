@@ -205,8 +205,8 @@ class StatusWriter:
 
     def _measured(self, view: View) -> AgentNumbers:
         events: dict[str, int] = {}
-        for care in view.cares:
-            events[care.event.event_type] = events.get(care.event.event_type, 0) + 1
+        for tracked in view.tracked_events:
+            events[tracked.event.event_type] = events.get(tracked.event.event_type, 0) + 1
         with self._lock:
             return AgentNumbers(
                 version=__version__,
@@ -219,7 +219,7 @@ class StatusWriter:
                 pause_seconds=dict(self._pause_seconds),
                 last_pause_s=None if self._last_pause is None else self._last_pause["seconds"],
                 events=events,
-                withheld=sum(1 for care in view.cares if care.withheld),
+                withheld=sum(1 for tracked in view.tracked_events if tracked.withheld),
                 running=len(view.running),
                 facts_not_kept=view.unkept,
             )
@@ -251,12 +251,12 @@ def _sentence(view: View) -> str:
     """One line for `systemctl status`."""
     if not view.vm:
         return "waiting for the endpoint to say what this VM is called"
-    if view.document is None and not view.cares:
+    if view.document is None and not view.tracked_events:
         return f"{view.vm}: waiting for the first document"
-    if not view.cares:
+    if not view.tracked_events:
         return f"{view.vm}: no event"
     doing = ", ".join(f"{part} {step}" for _, part, step in view.running)
-    types = ", ".join(care.event.event_type for care in view.cares)
+    types = ", ".join(tracked.event.event_type for tracked in view.tracked_events)
     return f"{view.vm}: {types}" + (f"; running {doing}" if doing else "")
 
 

@@ -23,7 +23,7 @@ class StepInput:
     vm: str
     part: Part
     step: Step
-    leader: bool
+    first_named: bool
     left_s: float | None
 
     def given(self, limit_s: float) -> bytes:
@@ -33,7 +33,7 @@ class StepInput:
             "step": {**self.step.options},
             "vm": self.vm,
             "part": self.part.value,
-            "leader": self.leader,
+            "first_named": self.first_named,
             "seconds_left": self.left_s,
             "limit_seconds": limit_s,
         }
@@ -53,7 +53,7 @@ class StepInput:
             "FOREWARN_EVENT_SOURCE": event.source,
             "FOREWARN_EVENT_DURATION": "" if event.duration_s is None else str(event.duration_s),
             "FOREWARN_EVENT_DESCRIPTION": event.description,
-            "FOREWARN_EVENT_LEADER": "yes" if self.leader else "no",
+            "FOREWARN_EVENT_FIRST_NAMED": "yes" if self.first_named else "no",
             "FOREWARN_VM": self.vm,
             "FOREWARN_PART": self.part.value,
             "FOREWARN_STEP": self.step.name,

@@ -54,7 +54,7 @@ class StepProcesses(Protocol):
 class End:
     """How a run ended."""
 
-    care: str
+    tracked: str
     run: Run
     outcome: Outcome
     detail: str
@@ -75,7 +75,7 @@ Found = Union[End, NotBegun, None]
 
 
 class StepRunner:
-    """The steps under way, one for each care at most."""
+    """The steps under way, one for each tracked event at most."""
 
     def __init__(self, steps: StepProcesses, *, log: Log, now_s: Callable[[], float]) -> None:
         self._steps = steps
@@ -87,9 +87,9 @@ class StepRunner:
         return bool(self._under)
 
     def running(self) -> Iterator[tuple[str, Run]]:
-        """What runs now, and for which care."""
-        for care, under in self._under.items():
-            yield care, under.run
+        """What runs now, and for which tracked event."""
+        for tracked, under in self._under.items():
+            yield tracked, under.run
 
     def reserve(self, name: str) -> None:
         """Make it possible to tell, after a crash, that the step was never begun."""
@@ -102,7 +102,7 @@ class StepRunner:
 
     def begin(
         self,
-        care: str,
+        tracked: str,
         run: Run,
         argv: tuple[str, ...],
         *,
@@ -111,63 +111,63 @@ class StepRunner:
         limit_s: float,
     ) -> RunningStep:
         """Begin a run. Raises OSError if there is no such program or no process to be had."""
-        name = run_name(care, run.part, run.step, run.attempt)
+        name = run_name(tracked, run.part, run.step, run.attempt)
         step = self._steps.begin(name, argv, environment=environment, given=given)
-        self._under[care] = _Under(run, step, self._now_s() + limit_s)
+        self._under[tracked] = _Under(run, step, self._now_s() + limit_s)
         return step
 
     def ends(self) -> Iterator[End]:
         """Those that have ended since this was last asked; those that are late are told to end."""
-        for care, under in list(self._under.items()):
+        for tracked, under in list(self._under.items()):
             code = under.step.poll()
             if code is None:
-                self._stop_if_late(care, under)
+                self._stop_if_late(tracked, under)
                 continue
-            del self._under[care]
+            del self._under[tracked]
             said = under.step.said()
             if said:
-                self._log.info("step said", care=care, step=under.run.step, said=said)
-            yield _end(care, under.run, code, stopped=under.stopped)
+                self._log.info("step said", tracked_event=tracked, step=under.run.step, said=said)
+            yield _end(tracked, under.run, code, stopped=under.stopped)
 
-    def _stop_if_late(self, care: str, under: _Under) -> None:
+    def _stop_if_late(self, tracked: str, under: _Under) -> None:
         if under.stopped or self._now_s() < under.until_s:
             return
         under.stopped = True
-        self._log.warning("the time of a step is over", care=care, step=under.run.step)
+        self._log.warning("the time of a step is over", tracked_event=tracked, step=under.run.step)
         under.step.stop(STOP_GRACE_S)
 
-    def find(self, care: str, run: Run, limit_s: float) -> Found:
+    def find(self, tracked: str, run: Run, limit_s: float) -> Found:
         """What has become of a run that an agent before this one had intended or begun.
 
         One that still runs keeps what is left of its time.
         """
-        found = self._steps.find(run_name(care, run.part, run.step, run.attempt), run)
+        found = self._steps.find(run_name(tracked, run.part, run.step, run.attempt), run)
         if isinstance(found, NotBegun):
             return found
         if found is None:
             intended = run.stage is Stage.INTENDED
             what = "whether it was begun" if intended else "its end"
-            return End(care, run, Outcome.UNKNOWN, f"{what} was not recorded")
+            return End(tracked, run, Outcome.UNKNOWN, f"{what} was not recorded")
         if isinstance(found, int):
-            end = _end(care, run, found, stopped=False)
+            end = _end(tracked, run, found, stopped=False)
             return replace(end, detail=f"{end.detail}, without the agent")
-        self._log.info("a step still runs", care=care, step=run.step)
-        self._under[care] = _Under(run, found, self._now_s() + limit_s - found.age_s)
+        self._log.info("a step still runs", tracked_event=tracked, step=run.step)
+        self._under[tracked] = _Under(run, found, self._now_s() + limit_s - found.age_s)
         return None
 
 
-def _end(care: str, run: Run, code: int, *, stopped: bool) -> End:
+def _end(tracked: str, run: Run, code: int, *, stopped: bool) -> End:
     if stopped:
-        return End(care, run, Outcome.TIMED_OUT, f"ended when its time was over, status {code}")
+        return End(tracked, run, Outcome.TIMED_OUT, f"ended when its time was over, status {code}")
     if code < 0:
-        return End(care, run, Outcome.UNKNOWN, "its end was not recorded")
+        return End(tracked, run, Outcome.UNKNOWN, "its end was not recorded")
     outcome = Outcome.DONE if code == 0 else Outcome.FAILED
-    return End(care, run, outcome, f"exit status {code}")
+    return End(tracked, run, outcome, f"exit status {code}")
 
 
-def run_name(care_id: str, part: Part, step: str, attempt: int) -> str:
+def run_name(tracked_id: str, part: Part, step: str, attempt: int) -> str:
     """What a run is called among files: letters, digits and dashes only."""
     plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in step)
-    event = "".join(c if c.isalnum() and c.isascii() else "-" for c in care_id)
-    digest = zlib.crc32(f"{care_id}/{part.value}/{step}".encode("utf-8", "replace"))
+    event = "".join(c if c.isalnum() and c.isascii() else "-" for c in tracked_id)
+    digest = zlib.crc32(f"{tracked_id}/{part.value}/{step}".encode("utf-8", "replace"))
     return f"{event[:60]}-{part.value}-{plain[:40]}-{digest:08x}-{attempt}"

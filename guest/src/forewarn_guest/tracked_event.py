@@ -1,7 +1,8 @@
-"""Facts folded into cares: everything the agent knows about one sighting of one event.
+"""Facts folded into tracked events: everything the agent knows about one sighting of one event.
 
-A care is made by the fact that its event appeared and ends with the fact that it is closed. Only
-`fold` changes one, and only by a fact: so what is known after a crash is what was known before.
+A tracked event is made by the fact that its event appeared and ends with the fact that it is
+closed. Only `fold` changes one, and only by a fact: so what is known after a crash is what was
+known before.
 """
 
 from __future__ import annotations
@@ -62,14 +63,15 @@ class TrackedEvent:
     """One sighting of an event that names this VM.
 
     `rule` is empty if no rule matches. `runs` has the latest run of each step, `left_out` why a
-    step was not run. `prepared_by` is the care that had this VM prepared already. `inherits` is
-    true if a care that ended handed its recovery over to this one. `ready_with_others` is true if
-    one of these two has the VM prepared for this event too; a boot ends that, because it may have
-    started again what was stopped. `before_boot` is true if what was prepared for this event was
-    prepared before a boot: it counts for this event, and no other shares it.
+    step was not run. `prepared_by` is the tracked event that had this VM prepared already.
+    `inherits` is true if a tracked event that ended handed its recovery over to this one.
+    `ready_with_others` is true if one of these two has the VM prepared for this event too; a boot
+    ends that, because it may have started again what was stopped. `before_boot` is true if what was
+    prepared for this event was prepared before a boot: it counts for this event, and no other
+    shares it.
     """
 
-    care_id: str
+    tracked_id: str
     event: Event
     rule: str
     boot_id: str
@@ -96,7 +98,7 @@ class TrackedEvent:
     @property
     def sighting(self) -> int:
         """Which sighting of the event this is. The journal may have forgotten those before it."""
-        return int(self.care_id.rpartition("#")[2])
+        return int(self.tracked_id.rpartition("#")[2])
 
     def run(self, part: Part, step: str) -> Run | None:
         return self.runs.get((part, step))
@@ -111,58 +113,58 @@ class TrackedEvent:
         return any(place[0] is part for place in self.runs)
 
 
-def fold(cares: dict[str, TrackedEvent], fact: Fact) -> None:
-    """Let a fact have happened. Facts about cares that are closed or unknown change nothing."""
+def fold(tracked_events: dict[str, TrackedEvent], fact: Fact) -> None:
+    """Let a fact have happened. Facts about closed or unknown tracked events change nothing."""
     if fact.kind is FactKind.APPEARED:
-        cares[fact.care] = _appeared(fact)
+        tracked_events[fact.tracked] = _appeared(fact)
         return
-    care = cares.get(fact.care)
-    if care is None or care.closed:
+    tracked = tracked_events.get(fact.tracked)
+    if tracked is None or tracked.closed:
         return
     if fact.kind in _OF_STEPS:
-        _step(care, fact)
+        _step(tracked, fact)
     elif fact.kind is FactKind.HANDED_OVER:
-        _hand_over(cares, care, fact)
+        _hand_over(tracked_events, tracked, fact)
     else:
-        _event(care, fact)
+        _event(tracked, fact)
 
 
-def _event(care: TrackedEvent, fact: Fact) -> None:
+def _event(tracked: TrackedEvent, fact: Fact) -> None:
     if fact.kind is FactKind.STARTED:
-        care.started = True
-        care.event = event_from_json(fact.detail["event"])
+        tracked.started = True
+        tracked.event = event_from_json(fact.detail["event"])
     elif fact.kind is FactKind.CHANGED:
-        care.event = event_from_json(fact.detail["event"])
+        tracked.event = event_from_json(fact.detail["event"])
     elif fact.kind is FactKind.GONE:
-        care.gone = Gone(fact.detail["how"])
+        tracked.gone = Gone(fact.detail["how"])
     elif fact.kind is FactKind.SHARED:
-        care.prepared_by = fact.detail["by"]
-        care.ready_with_others, care.before_boot = True, False
+        tracked.prepared_by = fact.detail["by"]
+        tracked.ready_with_others, tracked.before_boot = True, False
     elif fact.kind is FactKind.BOOTED:
-        _booted(care, fact)
+        _booted(tracked, fact)
     elif fact.kind is FactKind.APPROVING:
-        care.approving = True
+        tracked.approving = True
     elif fact.kind is FactKind.APPROVED:
-        care.approved, care.withheld = True, ""
+        tracked.approved, tracked.withheld = True, ""
     elif fact.kind is FactKind.WITHHELD:
-        care.withheld = fact.detail["why"]
+        tracked.withheld = fact.detail["why"]
     elif fact.kind is FactKind.CLOSED:
-        care.closed = True
+        tracked.closed = True
 
 
 def fold_all(facts: Iterable[Fact]) -> dict[str, TrackedEvent]:
-    """The cares that these facts, in this order, make; closed ones included."""
-    cares: dict[str, TrackedEvent] = {}
+    """The tracked events that these facts, in this order, make; closed ones included."""
+    tracked_events: dict[str, TrackedEvent] = {}
     for fact in facts:
-        fold(cares, fact)
-    return cares
+        fold(tracked_events, fact)
+    return tracked_events
 
 
-def unfinished(cares: Mapping[str, TrackedEvent]) -> set[str]:
-    """The cares that are not closed, and those that have handed something over to one of them."""
-    wanted = {care_id for care_id, care in cares.items() if not care.closed}
+def unfinished(tracked_events: Mapping[str, TrackedEvent]) -> set[str]:
+    """Those that are not closed, and those that have handed something over to one of them."""
+    wanted = {tracked_id for tracked_id, tracked in tracked_events.items() if not tracked.closed}
     while True:
-        heirs = {i for i, care in cares.items() if care.handed_over_to in wanted}
+        heirs = {i for i, tracked in tracked_events.items() if tracked.handed_over_to in wanted}
         if heirs <= wanted:
             return wanted
         wanted |= heirs
@@ -171,7 +173,7 @@ def unfinished(cares: Mapping[str, TrackedEvent]) -> set[str]:
 def _appeared(fact: Fact) -> TrackedEvent:
     event = event_from_json(fact.detail["event"])
     return TrackedEvent(
-        care_id=fact.care,
+        tracked_id=fact.tracked,
         event=event,
         rule=fact.detail["rule"],
         boot_id=fact.detail["boot_id"],
@@ -181,35 +183,35 @@ def _appeared(fact: Fact) -> TrackedEvent:
     )
 
 
-def _hand_over(cares: dict[str, TrackedEvent], care: TrackedEvent, fact: Fact) -> None:
-    care.handed_over_to = fact.detail["to"]
-    heir = cares.get(care.handed_over_to)
+def _hand_over(tracked_events: dict[str, TrackedEvent], tracked: TrackedEvent, fact: Fact) -> None:
+    tracked.handed_over_to = fact.detail["to"]
+    heir = tracked_events.get(tracked.handed_over_to)
     if heir is None:
         return
     # What has happened outweighs what was canceled: there is more to bring back.
     if heir.inherits is not Gone.ENDED:
-        heir.inherits = care.inherits if care.inherits is Gone.ENDED else care.gone
+        heir.inherits = tracked.inherits if tracked.inherits is Gone.ENDED else tracked.gone
     if fact.detail["prepared"]:
         heir.ready_with_others, heir.before_boot = True, False
 
 
-def _booted(care: TrackedEvent, fact: Fact) -> None:
-    scheduled = not care.started and care.gone is None
-    care.seen_boot_id = fact.detail["boot_id"]
-    care.before_boot = care.touched(Part.PREPARE) or not scheduled
-    care.ready_with_others = care.ready_with_others and not scheduled
+def _booted(tracked: TrackedEvent, fact: Fact) -> None:
+    scheduled = not tracked.started and tracked.gone is None
+    tracked.seen_boot_id = fact.detail["boot_id"]
+    tracked.before_boot = tracked.touched(Part.PREPARE) or not scheduled
+    tracked.ready_with_others = tracked.ready_with_others and not scheduled
 
 
-def _step(care: TrackedEvent, fact: Fact) -> None:
+def _step(tracked: TrackedEvent, fact: Fact) -> None:
     part, name = Part(fact.detail["part"]), fact.detail["step"]
     if fact.kind is FactKind.LEFT_OUT:
-        care.left_out[part, name] = fact.detail["why"]
+        tracked.left_out[part, name] = fact.detail["why"]
         return
     attempt = fact.detail["attempt"]
     if fact.kind is FactKind.INTENDED:
-        care.runs[part, name] = Run(part=part, step=name, attempt=attempt)
+        tracked.runs[part, name] = Run(part=part, step=name, attempt=attempt)
         return
-    run = care.runs.get((part, name))
+    run = tracked.runs.get((part, name))
     if run is None or run.attempt != attempt:
         return
     if fact.kind is FactKind.BEGUN:
@@ -225,16 +227,16 @@ def _step(care: TrackedEvent, fact: Fact) -> None:
     elif fact.kind is FactKind.RULED:
         run.counts_as = Outcome(fact.detail["counts_as"])
     elif fact.kind is FactKind.NOT_BEGUN:
-        _take_back(care, run)
+        _take_back(tracked, run)
 
 
-def _take_back(care: TrackedEvent, run: Run) -> None:
+def _take_back(tracked: TrackedEvent, run: Run) -> None:
     """Let it be as it was before the run was intended."""
     if run.attempt == 1:
-        del care.runs[run.part, run.step]
+        del tracked.runs[run.part, run.step]
         return
     # Only a run whose end is not recorded is repeated.
-    care.runs[run.part, run.step] = Run(
+    tracked.runs[run.part, run.step] = Run(
         part=run.part,
         step=run.step,
         attempt=run.attempt - 1,

@@ -1,9 +1,11 @@
-"""The certificate authority of the link: made at the first start, kept in a private folder.
+"""A certificate authority of our own: made at the first start, kept in a private folder.
 
-The one place that makes certificates. The authority signs two kinds and nothing else: that of
-control's own server, and those of hosts, which can be used by clients only. Hosts are told apart
-by the digest of their public key; their name is the common name. All times here are those of
-the machine: the peer that checks a certificate uses that clock too.
+The one place that makes certificates. The authority of the link signs two kinds and nothing else:
+that of control's own server, and those of hosts, which can be used by clients only. Hosts are told
+apart by the digest of their public key; their name is the common name. The operator API can have an
+authority too; that is another one, in another folder, so that what operators trust says nothing to
+hosts, nor the other way round. All times here are those of the machine: the peer that checks a
+certificate uses that clock too.
 """
 
 from __future__ import annotations
@@ -84,15 +86,17 @@ class Peer(Struct, frozen=True):
 class Authority:
     """Signs for hosts and for control's own server. Safe to use from any thread."""
 
-    def __init__(self, folder: Path, *, now: datetime | None = None) -> None:
-        """Open the authority in this folder, or make one. Raises DatabaseRefused."""
+    def __init__(
+        self, folder: Path, *, name: str = "forewarn authority", now: datetime | None = None
+    ) -> None:
+        """Open the authority in this folder, or make one of this name. Raises DatabaseRefused."""
         self._folder = folder
         try:
             make_private_folder(folder)
             found = _read_authority(folder)
             self.is_new = found is None
             self._key, self._certificate = found or _make_authority(
-                folder, now or datetime.now(UTC)
+                folder, name, now or datetime.now(UTC)
             )
         except OSError as error:
             raise unusable(folder, error) from error
@@ -139,12 +143,8 @@ class Authority:
         self, context: ssl.SSLContext, names: Iterable[str], *, now: datetime | None = None
     ) -> None:
         """Have a context use a server certificate that lives on; it may be in use meanwhile."""
-        wanted = sorted({str(_general_name(name).value) for name in names})
-        certificate = self._folder / SERVER_CERTIFICATE_FILE
-        key = self._folder / SERVER_KEY_FILE
+        certificate, key = self.have_server(names, now=now)
         try:
-            if not self._server_is_good(wanted, now or datetime.now(UTC)):
-                self._make_server(wanted, now or datetime.now(UTC))
             context.load_cert_chain(certificate, key)
             found = x509.load_pem_x509_certificate(certificate.read_bytes())
             self._server_until = found.not_valid_after_utc
@@ -155,6 +155,26 @@ class Authority:
             ) from error
         except OSError as error:
             raise unusable(self._folder, error) from error
+
+    def have_server(
+        self, names: Iterable[str], *, now: datetime | None = None
+    ) -> tuple[Path, Path]:
+        """The files of a server's certificate and key, for these names and with long to live.
+
+        They are made anew if they are not so. Raises DatabaseRefused.
+        """
+        wanted = sorted({str(_general_name(name).value) for name in names})
+        try:
+            if not self._server_is_good(wanted, now or datetime.now(UTC)):
+                self._make_server(wanted, now or datetime.now(UTC))
+        except OSError as error:
+            raise unusable(self._folder, error) from error
+        return self._folder / SERVER_CERTIFICATE_FILE, self._folder / SERVER_KEY_FILE
+
+    @property
+    def certificate_file(self) -> Path:
+        """Where its own certificate is, which those need who trust it."""
+        return self._folder / CERTIFICATE_FILE
 
     def expiries_s(self) -> dict[str, int]:
         """When the certificates of control expire, in seconds since 1970; 0 of one not made yet."""
@@ -333,14 +353,12 @@ def _damaged(folder: Path, why: str) -> FolderUnusable:
 
 
 def _make_authority(
-    folder: Path, now: datetime
+    folder: Path, called: str, now: datetime
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     # A name of its own, so that a host that knows two authorities never takes one for the other.
-    name = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, f"forewarn authority {serial:x}"[:64])]
-    )
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{called} {serial:x}"[:64])])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

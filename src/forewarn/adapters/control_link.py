@@ -115,7 +115,7 @@ class Lane:
             return msgspec.json.decode(body, type=answer)
         except msgspec.DecodeError as error:
             raise NotAdmitted(
-                f"Control at {self._url} answered {name} in words that this host does not know"
+                f"Control at {self._url} sent a response to {name} that this host cannot read"
                 f" ({error}). Upgrade control first, then its hosts."
             ) from error
 

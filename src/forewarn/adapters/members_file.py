@@ -19,7 +19,7 @@ FORM_WITHOUT_REVOKED = 2
 FORM_WITHOUT_CHECK = 1
 
 
-class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+class _MembersForm(msgspec.Struct, forbid_unknown_fields=True):
     """What is in the file. `form` tells other forms from this one, `check` sums up the members."""
 
     form: int
@@ -80,7 +80,7 @@ class MembersFile:
 def read_members(content: bytes) -> Members:
     """The members in what such a file holds. Raises ValueError, which says what is wrong."""
     try:
-        kept = msgspec.json.decode(content, type=_Kept)
+        kept = msgspec.json.decode(content, type=_MembersForm)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"is damaged: {error}") from error
     if kept.form not in (FORM_WITHOUT_CHECK, FORM_WITHOUT_REVOKED, MEMBERS_FORM):
@@ -92,7 +92,7 @@ def read_members(content: bytes) -> Members:
 
 def written_members(members: Members) -> bytes:
     """What such a file holds."""
-    kept = _Kept(form=MEMBERS_FORM, members=members, check=_check(members, MEMBERS_FORM))
+    kept = _MembersForm(form=MEMBERS_FORM, members=members, check=_check(members, MEMBERS_FORM))
     return msgspec.json.format(msgspec.json.encode(kept)) + b"\n"
 
 

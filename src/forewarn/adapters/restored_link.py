@@ -19,6 +19,7 @@ from forewarn.adapters.secret_files import (
     KEY_FILE,
     LINK_FOLDER,
     MEMBERS_FILE,
+    OPERATOR_TLS_FOLDER,
     OPERATOR_TOKEN_FILE,
 )
 from forewarn.adapters.sqlite.backup_file import KeptFiles
@@ -30,7 +31,11 @@ from forewarn.core.membership import Members, Revocation
 _KEY = f"{LINK_FOLDER}/{KEY_FILE}"
 _CERTIFICATE = f"{LINK_FOLDER}/{CERTIFICATE_FILE}"
 _MEMBERS = f"{LINK_FOLDER}/{MEMBERS_FILE}"
-KEPT_NAMES = (_KEY, _CERTIFICATE, _MEMBERS, OPERATOR_TOKEN_FILE)
+# What operators trust, where the operator API has an authority of its own.
+_OPERATOR_KEY = f"{OPERATOR_TLS_FOLDER}/{KEY_FILE}"
+_OPERATOR_CERTIFICATE = f"{OPERATOR_TLS_FOLDER}/{CERTIFICATE_FILE}"
+_OPERATOR_PAIR = (_OPERATOR_KEY, _OPERATOR_CERTIFICATE)
+KEPT_NAMES = (_KEY, _CERTIFICATE, _MEMBERS, OPERATOR_TOKEN_FILE, *_OPERATOR_PAIR)
 _ASIDE = f"before-*/{LINK_FOLDER}/{MEMBERS_FILE}"
 
 
@@ -82,7 +87,7 @@ def plan_link(
     saved = _saved_members(kept, source)
     elsewhere = tuple(_kept_aside(data_dir))
     until_ms = None if kept.note is None else kept.note.made_ms
-    token = _token_to_write(data_dir, kept)
+    operators = _of_operators(data_dir, kept)
     if saved is None or (own.was_joined() and not own.same(kept)):
         known = own.members or Members()
         members = _without(known, revoke, now_ms)
@@ -92,7 +97,7 @@ def plan_link(
         plan = LinkPlan(
             members_from=where,
             members=members,
-            files={**files, **token},
+            files={**files, **operators},
             unread=own.unread,
             left_out=saved is not None,
         )
@@ -108,7 +113,7 @@ def plan_link(
                 _KEY: kept.files[_KEY],
                 _MEMBERS: written_members(members),
                 _CERTIFICATE: kept.files[_CERTIFICATE],  # last: without it there is no authority
-                **token,
+                **operators,
             },
             aside=own.exists and (bool(own.unread) or not own.same(kept)),
             unread=own.unread,
@@ -118,10 +123,10 @@ def plan_link(
 
 def carry_out(data_dir: Path, plan: LinkPlan) -> None:
     """Write what the plan says; `link` was put aside already where the plan wants that."""
-    if any(name.startswith(f"{LINK_FOLDER}/") for name in plan.files):
-        folder = data_dir / LINK_FOLDER
-        make_private_folder(folder)
-        leave_to_owner(folder)
+    for name in (LINK_FOLDER, OPERATOR_TLS_FOLDER):
+        if any(file.startswith(f"{name}/") for file in plan.files):
+            make_private_folder(data_dir / name)
+            leave_to_owner(data_dir / name)
     for name, content in plan.files.items():
         write_private(data_dir / name, content)
 
@@ -178,11 +183,16 @@ def _kept_aside(data_dir: Path) -> Iterator[Revocation]:
             continue
 
 
-def _token_to_write(data_dir: Path, kept: KeptFiles) -> dict[str, bytes]:
-    """The token of the backup, unless the machine has one: it may have been changed since."""
-    name = OPERATOR_TOKEN_FILE
-    there = name not in kept.files or (data_dir / name).exists()
-    return {} if there else {name: kept.files[name]}
+def _of_operators(data_dir: Path, kept: KeptFiles) -> dict[str, bytes]:
+    """The token of the backup and the authority that operators trust, each unless the machine has
+    one: it may have been changed since.
+    """
+    found = {}
+    for names in ((OPERATOR_TOKEN_FILE,), _OPERATOR_PAIR):
+        if (data_dir / names[-1]).exists() or not all(name in kept.files for name in names):
+            continue
+        found.update({name: kept.files[name] for name in names})  # the certificate last
+    return found
 
 
 def _without(members: Members, revoke: Collection[str], now_ms: int) -> Members:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 OPERATOR_TOKEN_FILE = "operator.token"  # noqa: S105 - its name
 LINK_FOLDER = "link"
+OPERATOR_TLS_FOLDER = "operator-tls"
 MEMBERS_FILE = "members.json"
 KEY_FILE = "authority.key"
 CERTIFICATE_FILE = "authority.crt"

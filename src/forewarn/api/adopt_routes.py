@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forewarn.api.access import access_of
 from forewarn.api.orders import BODY_BYTES_MAX, words
 from forewarn.api.requests import NAME_CHARS_MAX, NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
@@ -21,10 +22,10 @@ from forewarn.control import commands, overview
 from forewarn.control.control import Control
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.inventory.file_fields import AUTO_APPROVE, NOTICE_MINUTES
+from forewarn.core.access import Right
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.inventory.host_report import Traits, WhenHostGoesDown
 from forewarn.core.model import MINUTE_MS, ScopeKind
-from forewarn.core.principal import OPERATOR, Principal
 from forewarn.core.vm_profile import IN_METADATA, Priority, VmProfile
 from forewarn.wire.operator_answers import AdoptedVm
 
@@ -90,12 +91,9 @@ def with_words(traits: Traits, said: AdoptRequest) -> Traits:
 
 
 class AdoptRoutes:
-    """The function behind the route. `by` is who has the token."""
+    """The function behind the route."""
 
-    def __init__(
-        self, control: Control, report_intake: ReportIntake, *, by: Principal = OPERATOR
-    ) -> None:
-        self._by = by
+    def __init__(self, control: Control, report_intake: ReportIntake) -> None:
         self._control = control
         self._report_intake = report_intake
 
@@ -109,6 +107,7 @@ class AdoptRoutes:
                 summary="Write to a VM's domain what its owner says of it, and wait for its host.",
                 handler=self.adopt,
                 answer=AdoptedVm,
+                right=Right.OPERATE,
                 body=AdoptRequest,
                 command=commands.NoteAdoption,
                 keyed=False,  # saying the same twice is saying it once
@@ -120,7 +119,8 @@ class AdoptRoutes:
         said = words(await read_body(request, bytes_max=BODY_BYTES_MAX), AdoptRequest)
         name = str(request.path_params["name"])
         traits = with_words(self._report_intake.traits_of(name), said)
-        problem = await self._report_intake.adopt(self._control, name, traits, by=self._by)
+        by = access_of(request).principal
+        problem = await self._report_intake.adopt(self._control, name, traits, by=by)
         try:
             shown = overview.show_adopted(self._control.fleet, name)
         except NotFound:

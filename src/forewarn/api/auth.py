@@ -1,14 +1,15 @@
 """The gate before every route: who may pass, the answers to errors, the time of the service.
 
-Over TCP the operator's token lets in; by the Unix socket the kernel says who asks, and no token is
-looked at. Any other request learns nothing but that. What a handler refuses or breaks
-on becomes problem+json here, in one place; the status codes are in `wire.problems`.
+Over TCP a token lets in; by the Unix socket the kernel says who asks, and no token is looked at
+(`credentials`). Any other request learns nothing but that. What passes carries its `Access`; which
+right a route needs is in the route table. What a handler refuses or breaks on becomes
+problem+json here, in one place; the status codes are in `wire.problems`.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -16,18 +17,23 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from forewarn.api.access import ACCESS_KEY, HOLDS_KEY, ROUTE_KEY
+from forewarn.api.credentials import CHALLENGE, RETRY_AFTER_S, Credentials, NotLetIn, address_of
 from forewarn.api.guarded_protocol import KNOWN_KEY
-from forewarn.api.peer_credentials import PEER_KEY, Admission, Peer, of_this_process
+from forewarn.api.refused_attempts import Attempt, RefusedAttempts, RefusedFor
 from forewarn.control.metrics import ControlMetrics
+from forewarn.core.access import Access
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.logs import Log
 from forewarn.ports import Clock, StoreFailed
 from forewarn.wire.instants import time_text
 from forewarn.wire.problems import PROBLEM_CONTENT_TYPE, problem, problem_json, status_of
 
-RETRY_AFTER_S = 5
 # What every answer carries: the time by the clock that decides, to count down from.
 NOW_HEADER = b"forewarn-now"
+
+_INVALID = ("WWW-Authenticate", f'{CHALLENGE}, error="invalid_token"')
+_REFUSED = {401: RefusedFor.ENDED, 403: RefusedFor.MISSING_RIGHT}
 
 log = Log(__name__)
 
@@ -47,7 +53,7 @@ def problem_response(
 def refusal_response(refusal: Refusal | Unavailable) -> Response:
     """The answer to what a rule, or the store, refuses."""
     status = status_of(refusal)
-    headers = [("Retry-After", str(RETRY_AFTER_S))] if status == 503 else []
+    headers = {503: [("Retry-After", str(RETRY_AFTER_S))], 401: [_INVALID]}.get(status, [])
     return problem_response(problem_json(refusal, status), status, headers)
 
 
@@ -89,23 +95,21 @@ EXCEPTION_HANDLERS = {
 
 
 class Gate:
-    """ASGI middleware: no request passes without the token or the socket, and no error leaves
+    """ASGI middleware: no request passes without a token or the socket, and no error leaves
     unanswered."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        token: str,
+        credentials: Credentials,
+        refused: RefusedAttempts,
         clock: Clock,
         measures: ControlMetrics,
-        admission: Admission | None = None,
     ) -> None:
-        if not token:
-            raise ValueError("the operator API needs a token")
         self._app = app
-        self._token = token.encode()
-        self._admission = admission or of_this_process()
+        self._credentials = credentials
+        self._refused = refused
         self._clock = clock
         self._measures = measures
 
@@ -121,13 +125,19 @@ class Gate:
                 answered = True
                 now = (time_text(self._clock.now_ms()) or "").encode()
                 message = {**message, "headers": [*message["headers"], (NOW_HEADER, now)]}
-                self._measures.answered(message["status"])
+                self._count(scope, message["status"])
             await send(message)
 
-        refused = self._refused(scope)
-        if refused is not None:
-            await refused(scope, receive, counted)
+        try:
+            access = await self._credentials.access(scope)
+        except NotLetIn as why:
+            self._refused.note(why.attempt)
+            status = why.content["status"]
+            answer = problem_response(why.content, int(str(status)), why.headers)
+            await answer(scope, receive, counted)
             return
+        scope[ACCESS_KEY] = access
+        scope[HOLDS_KEY] = partial(self._credentials.need_still, access)
         scope.get(KNOWN_KEY, _nothing)()
         try:
             await self._app(scope, receive, counted)
@@ -140,44 +150,22 @@ class Gate:
                 raise  # half an answer is out; the server cuts the connection
             await broken_response()(scope, receive, counted)
 
-    def _refused(self, scope: Scope) -> Response | None:
-        peer: Peer | None = scope.get(PEER_KEY)
-        if peer is None:
-            return None if self._has_token(scope) else _no_token()
-        return None if self._admission.admits(peer) else _not_admitted(peer, self._admission)
-
-    def _has_token(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(given) != 1:
-            return False
-        scheme, _, token = given[0].partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+    def _count(self, scope: Scope, status: int) -> None:
+        self._measures.answered(status)
+        access: Access | None = scope.get(ACCESS_KEY)
+        if access is None or status not in _REFUSED:
+            return
+        attempt = Attempt(
+            reason=_REFUSED[status],
+            address=address_of(scope),
+            who=access.principal,
+            what=scope.get(ROUTE_KEY, ""),
+        )
+        self._refused.note(attempt)
 
 
 def _nothing() -> None:
     """What is told of a caller where nothing counts connections."""
-
-
-def _no_token() -> Response:
-    content = problem(
-        "no-token",
-        401,
-        "The operator's token is missing or wrong.",
-        "Send `Authorization: Bearer TOKEN`; the token is in the file operator.token of the"
-        " service's data folder. On the same machine its Unix socket needs none.",
-    )
-    return problem_response(content, 401, [("WWW-Authenticate", 'Bearer realm="forewarn"')])
-
-
-def _not_admitted(peer: Peer, admission: Admission) -> Response:
-    content = problem(
-        "not-admitted",
-        403,
-        f"The user with uid {peer.uid} may not use the operator's socket.",
-        f"Ask as root, as the user who runs the service (uid {admission.uid}), or as a member of"
-        f" its group (gid {admission.gid}).",
-    )
-    return problem_response(content, 403)
 
 
 def broken_response() -> Response:

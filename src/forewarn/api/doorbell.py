@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 
 class Doorbell:
@@ -10,6 +11,7 @@ class Doorbell:
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
+        self._ends: list[Callable[[], None]] = []
         self.closed = False
 
     def ring(self) -> None:
@@ -21,6 +23,12 @@ class Doorbell:
         """No reader waits any more, now or later: the service is stopping."""
         self.closed = True
         self.ring()
+        for end in self._ends:
+            end()
+
+    def on_close(self, end: Callable[[], None]) -> None:
+        """Also call this when the service stops."""
+        self._ends.append(end)
 
     def next_ring(self) -> asyncio.Event:
         """Set by the next ring. Take it before you look, so that no ring falls in between."""

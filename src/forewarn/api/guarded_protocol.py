@@ -104,6 +104,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """The service stops. Who waits for no answer is cut off: saying goodbye over TLS takes two,
+        and a peer that does not read would hold up the stop."""
+        idle = self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
+        if idle and self.transport.get_extra_info("ssl_object") is not None:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def _await_head(self) -> None:
         """The time runs from the first call; more bytes of the same head do not renew it."""
         if self._head_timer is None:

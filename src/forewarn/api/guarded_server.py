@@ -3,6 +3,7 @@
 An event loop's own server does not report a connection before its TLS handshake is finished, waits
 a minute for that, and resets connections when descriptors run out. Here a connection is counted
 when it is accepted, the handshake has a short time, and when there are too many the oldest is cut.
+Where TLS is spoken, a caller who speaks plain HTTP can be told so in HTTP.
 """
 
 from __future__ import annotations
@@ -27,19 +28,37 @@ SHUTDOWN_TIMEOUT_S = 5.0  # of TLS: a peer that does not say goodbye is not wait
 
 TICK_EVERY_S = 1.0  # the Date header has seconds
 
-OPERATOR_LIMITS = PortLimits(connections_max=CONNECTIONS_MAX)
+# Operators are few: beyond these, connections that have not finished TLS are not theirs.
+OPERATOR_HANDSHAKES_MAX = 128
+OPERATOR_LIMITS = PortLimits(
+    connections_max=CONNECTIONS_MAX, handshakes_max=OPERATOR_HANDSHAKES_MAX
+)
+
+# The first byte that a client of TLS sends: a record of the kind "handshake".
+_TLS_BEGINS = b"\x16"
+_PLAIN_BYTES_MAX = 64 * 1_024  # of a plain request: read, or the answer would be lost to a reset
 
 log = Log(__name__)
 
 
 class GuardedServer(uvicorn.Server):
-    """uvicorn with its connections accepted by a `Door`. `config.http` is a GuardedProtocol."""
+    """uvicorn with its connections accepted by a `Door`. `config.http` is a GuardedProtocol.
 
-    def __init__(self, config: uvicorn.Config, limits: PortLimits = OPERATOR_LIMITS) -> None:
+    `to_plain` is what a caller is sent who speaks plain HTTP where TLS is spoken: a whole answer.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        limits: PortLimits = OPERATOR_LIMITS,
+        *,
+        to_plain: bytes = b"",
+    ) -> None:
         self._stop = asyncio.Event()
         super().__init__(config)
         self.limits = limits
         self.doors: list[Door] = []
+        self._to_plain = to_plain
 
     @property
     def should_exit(self) -> bool:
@@ -62,7 +81,13 @@ class GuardedServer(uvicorn.Server):
         """Open the doors; uvicorn closes what is in `servers` when it stops."""
         await self.lifespan.startup()
         self.doors = [
-            Door(one, self.limits, make=self._protocol, tls=self.config.ssl)
+            Door(
+                one,
+                self.limits,
+                make=self._protocol,
+                tls=self.config.ssl,
+                to_plain=self._to_plain,
+            )
             for one in sockets or ()
         ]
         self.servers = self.doors  # type: ignore[assignment] # it closes and waits for them, no more
@@ -74,12 +99,22 @@ class GuardedServer(uvicorn.Server):
         """How many handshakes are under way now."""
         return sum(door.unfinished() for door in self.doors)
 
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Speak with another certificate from the next connection on."""
+        for door in self.doors:
+            door.tls = context
+
     def _protocol(self) -> GuardedProtocol:
         made: GuardedProtocol = self.config.http_protocol_class(  # type: ignore[assignment,call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         made.connections_max = self.limits.connections_max
         return made
+
+
+def _set(come: asyncio.Future[None]) -> None:
+    if not come.done():
+        come.set_result(None)
 
 
 class _Arrival:
@@ -106,11 +141,13 @@ class Door:
         *,
         make: Callable[[], GuardedProtocol],
         tls: ssl.SSLContext | None,
+        to_plain: bytes = b"",
     ) -> None:
+        self.tls = tls
         self._listening = listening
         self._limits = limits
         self._make = make
-        self._tls = tls
+        self._to_plain = to_plain
         self._unfinished: PendingHandshakes[_Arrival] = PendingHandshakes(limits)
         self._entering: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -195,16 +232,47 @@ class Door:
         if arrival.socket.family != socket.AF_UNIX:
             with suppress(OSError):  # the peer is gone already, which the next line finds out
                 arrival.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is None:
+        if self.tls is None:
             await self._loop.connect_accepted_socket(lambda: arrival.protocol, arrival.socket)
+            return
+        if self._to_plain and not await self._speaks_tls(arrival.socket):
             return
         await self._loop.connect_accepted_socket(
             lambda: arrival.protocol,
             arrival.socket,
-            ssl=self._tls,
+            ssl=self.tls,
             ssl_handshake_timeout=self._limits.handshake_timeout_s,
             ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
         )
+
+    async def _speaks_tls(self, accepted: socket.socket) -> bool:
+        """Whether the peer begins with TLS. One that does not is told, and hung up on."""
+        async with asyncio.timeout(self._limits.handshake_timeout_s):
+            first = await self._first_byte(accepted)
+            if first == _TLS_BEGINS:
+                return True
+            if first.isalpha() and first.isascii():  # the verb of a request
+                await self._answer_plain(accepted)
+            accepted.close()
+            return False
+
+    async def _first_byte(self, accepted: socket.socket) -> bytes:
+        """The first byte that has come, left where it is; none if the peer has hung up."""
+        come: asyncio.Future[None] = self._loop.create_future()
+        descriptor = accepted.fileno()
+        self._loop.add_reader(descriptor, _set, come)
+        try:
+            await come
+        finally:
+            self._loop.remove_reader(descriptor)
+        return accepted.recv(1, socket.MSG_PEEK)
+
+    async def _answer_plain(self, accepted: socket.socket) -> None:
+        await self._loop.sock_sendall(accepted, self._to_plain)
+        accepted.shutdown(socket.SHUT_WR)
+        left = _PLAIN_BYTES_MAX
+        while left > 0 and (chunk := await self._loop.sock_recv(accepted, left)):
+            left -= len(chunk)
 
     def _entered(self, arrival: _Arrival, done: asyncio.Task[None]) -> None:
         self._unfinished.end(arrival)

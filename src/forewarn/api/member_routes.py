@@ -13,12 +13,14 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forewarn.api.access import access_of
 from forewarn.api.orders import BODY_BYTES_MAX, EmptyRequest, words
 from forewarn.api.requests import NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import commands
 from forewarn.control.control import Control
 from forewarn.control.hosts.membership import TOKEN_VALID_MS, Membership
+from forewarn.core.access import Right
 from forewarn.core.membership import VALID_MS_MAX, VALID_MS_MIN
 from forewarn.core.model import SECOND_MS
 from forewarn.wire.instants import time_text
@@ -91,6 +93,7 @@ class MemberRoutes:
                 summary="The hosts that have joined, by name.",
                 handler=self.list_members,
                 answer=MemberPage,
+                right=Right.ADMINISTER,
             ),
             RouteSpec(
                 method="POST",
@@ -99,6 +102,7 @@ class MemberRoutes:
                 summary="Make a one-time token with which a host may join under that name.",
                 handler=self.invite,
                 answer=HostInvited,
+                right=Right.ADMINISTER,
                 body=InviteRequest,
                 keyed=False,
             ),
@@ -109,6 +113,7 @@ class MemberRoutes:
                 summary="Shut a host out: its certificate is worth nothing from now on.",
                 handler=self.revoke,
                 answer=HostRevoked,
+                right=Right.ADMINISTER,
                 body=EmptyRequest,
                 keyed=False,
                 command=commands.HostsLeft,
@@ -153,7 +158,7 @@ class MemberRoutes:
         read_query(request, NoQuery)
         words(await read_body(request, bytes_max=BODY_BYTES_MAX), EmptyRequest)
         name = str(request.path_params["name"])
-        await self._membership.revoke(name)
+        await self._membership.revoke(name, by=access_of(request).principal)
         stays = self._control.fleet.host(name) is not None
         return _json(HostRevoked(name=name, stays=stays))
 

@@ -51,6 +51,7 @@ def _operation(spec: RouteSpec, bodies: dict[str, Schema]) -> Schema:
     found: Schema = {
         "operationId": spec.name,
         "summary": spec.summary,
+        "x-forewarn-right": spec.right.value,
         "parameters": _parameters(spec, bodies),
         "responses": {
             "200": {"description": "Done.", "content": {media: {"schema": shape}}},
@@ -73,9 +74,11 @@ def _operation(spec: RouteSpec, bodies: dict[str, Schema]) -> Schema:
 def _answer(spec: RouteSpec, bodies: dict[str, Schema]) -> tuple[str, Schema]:
     """The media type and the shape of an answer."""
     if not isinstance(spec.answer, str):
-        shape, parts = msgspec.json.schema_components([spec.answer], ref_template=_TEMPLATE)
+        kinds = [spec.answer, *([spec.to_owner] if spec.to_owner else [])]
+        shapes, parts = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
         bodies.update(parts)
-        return "application/json", dict(shape[0])
+        found = [dict(shape) for shape in shapes]
+        return "application/json", found[0] if len(found) == 1 else {"oneOf": found}
     return spec.answer, {"type": "object"} if spec.answer == "application/json" else TEXT
 
 

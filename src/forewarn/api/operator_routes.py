@@ -10,12 +10,14 @@ from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from forewarn.api import orders
+from forewarn.api.access import access_of, need_still
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.memory_budget import MIB, MemoryBudget, declared_bytes
 from forewarn.api.peer_credentials import PEER_KEY
@@ -31,20 +33,21 @@ from forewarn.api.requests import (
     read_body,
     read_query,
 )
-from forewarn.control import commands, idempotency, overview
+from forewarn.control import commands, idempotency, overview, own_scopes
 from forewarn.control.commands import Answer
 from forewarn.control.control import Control
 from forewarn.control.inventory.apply import Inventories
 from forewarn.control.inventory.file_reader import INVENTORY_BYTES_MAX
 from forewarn.control.metrics import ControlMetrics
+from forewarn.core.access import Access
 from forewarn.core.errors import Conflict, Refusal, SocketOnly, Unavailable
-from forewarn.core.principal import OPERATOR, Principal
+from forewarn.core.principal import Principal
 from forewarn.doorbell import rung
 from forewarn.logs import Log
 from forewarn.metrics import CONTENT_TYPE
-from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
+from forewarn.ports import BACKUP_SCRATCH_PREFIX, ListFilter, Store
 from forewarn.wire.instants import needed_time_text
-from forewarn.wire.operator_answers import AnswerBody, HealthJson
+from forewarn.wire.operator_answers import AnswerBody, HealthJson, JournalPage
 
 # Of all that is being carried out at once: one inventory of any size, and others beside it.
 ORDERS_BYTES_MAX = INVENTORY_BYTES_MAX + 32 * MIB
@@ -52,6 +55,9 @@ INVENTORY_TIMEOUT_S = 120.0  # until it has arrived
 FOLLOWERS_MAX = 64  # more of them are answered at once, without waiting
 LOOK_EVERY_S = 1.0  # a follower that missed a ring looks again by itself
 BACKUP_CHUNK_BYTES = 1_024 * 1_024
+
+# In the scope of a request whose sender has seen what it will do: the mark of that (`previews`).
+EFFECT_KEY = "forewarn.effect"
 
 log = Log(__name__)
 
@@ -61,14 +67,23 @@ MakeOrder = Callable[[Principal, Request, bytes], commands.Order]
 
 
 class Keyed(Struct, frozen=True):
-    """What tells a request from others: its idempotency key, and what it says."""
+    """What tells a request from others: its idempotency key, what it says, and who asks."""
 
     key: str | None
     fingerprint: str
+    access: Access
+    effect: str = ""  # what its author was shown, if anything was (`previews`)
 
     def once(self, order: commands.Order | commands.InventoryOrder) -> commands.Once:
         """The order, carried out at most once."""
-        return commands.Once(by=order.by, order=order, key=self.key, fingerprint=self.fingerprint)
+        return commands.Once(
+            by=order.by,
+            order=order,
+            access=self.access,
+            key=self.key,
+            fingerprint=self.fingerprint,
+            effect=self.effect,
+        )
 
 
 CarryOut = Callable[[Request, bytes, Keyed], Awaitable[Answer]]
@@ -87,10 +102,8 @@ class OperatorRoutes:
         version: str,
         inventories: Inventories | None = None,
         kept_files: Callable[[], Mapping[str, bytes]] | None = None,
-        by: Principal = OPERATOR,
     ) -> None:
-        """`by` is who has the token. `kept_files` are secrets that a backup holds too."""
-        self._by = by
+        """`kept_files` are secrets that a backup holds too."""
         self._kept_files = kept_files
         self._inventories = inventories or Inventories(control)
         self._control = control
@@ -111,31 +124,34 @@ class OperatorRoutes:
         """The function behind a route that takes an order. `name` is what it is counted under."""
 
         async def carry_out(request: Request, body: bytes, keyed: Keyed) -> Answer:
-            order = await asyncio.to_thread(make, self._by, request, body)
+            by = keyed.access.principal
+            order = await asyncio.to_thread(make, by, request, body)
             return await self._control.submit(keyed.once(order))
 
-        return self._taking(name, carry_out, bytes_max=orders.BODY_BYTES_MAX)
+        return self.taking(name, carry_out)
 
     def applying_inventories(self, name: str) -> Handler:
         """The function behind the route that takes an inventory."""
 
         async def carry_out(_: Request, body: bytes, keyed: Keyed) -> Answer:
+            by = keyed.access.principal
             text = await asyncio.to_thread(orders.inventory_text, body)
             answer, waiting = await self._inventories.apply(
                 text,
-                by=self._by,
+                by=by,
                 guard=keyed.once,
-                before=commands.FindAnswer(
-                    by=self._by, key=keyed.key, fingerprint=keyed.fingerprint
-                ),
+                before=commands.FindAnswer(by=by, key=keyed.key, fingerprint=keyed.fingerprint),
             )
             if answer.repeated and await self._inventories.was_replaced(text):
                 return orders.with_replaced(answer)
             return orders.with_waiting(answer, waiting) if waiting else answer
 
-        return self._taking(name, carry_out, bytes_max=INVENTORY_BYTES_MAX)
+        return self.taking(name, carry_out, bytes_max=INVENTORY_BYTES_MAX)
 
-    def _taking(self, name: str, carry_out: CarryOut, *, bytes_max: int) -> Handler:
+    def taking(
+        self, name: str, carry_out: CarryOut, *, bytes_max: int = orders.BODY_BYTES_MAX
+    ) -> Handler:
+        """The function behind a route that `carry_out` carries out, with a key or without."""
         self._measures.expect_order(name)
 
         async def handler(request: Request) -> Response:
@@ -161,91 +177,131 @@ class OperatorRoutes:
             long = bytes_max > orders.BODY_BYTES_MAX
             timeout_s = INVENTORY_TIMEOUT_S if long else BODY_TIMEOUT_S
             body = await read_body(request, bytes_max=bytes_max, timeout_s=timeout_s)
+            access = access_of(request)
             asked = (request.method, request.url.path, body)
+            by = access.principal.id
             if long:
-                mark = await asyncio.to_thread(idempotency.fingerprint, *asked)
+                mark = await asyncio.to_thread(idempotency.fingerprint, *asked, by=by)
             else:
-                mark = idempotency.fingerprint(*asked)
-            return await carry_out(request, body, Keyed(key, mark))
+                mark = idempotency.fingerprint(*asked, by=by)
+            effect = str(request.scope.get(EFFECT_KEY, ""))
+            return await carry_out(request, body, Keyed(key, mark, access, effect))
 
     # The functions.
 
     async def list_vms(self, request: Request) -> Response:
         asked = read_query(request, VmsQuery)
-        return _json(
-            overview.list_vms(
-                self._control.fleet,
-                after=asked.after,
-                limit=asked.limit,
-                scope=asked.scope,
-                host=asked.host,
+        access, fleet = access_of(request), self._control.fleet
+        after, limit, scope, host = asked.after, asked.limit, asked.scope, asked.host
+        if access.all_scopes:
+            found = overview.list_vms(fleet, after=after, limit=limit, scope=scope, host=host)
+        else:
+            found = own_scopes.list_vms(
+                fleet, access, after=after, limit=limit, scope=scope, host=host
             )
-        )
+        return _json(found)
 
     async def show_vm(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return _json(overview.show_vm(self._control.fleet, _name(request)))
+        access, fleet, name = access_of(request), self._control.fleet, _name(request)
+        if access.all_scopes:
+            return _json(overview.show_vm(fleet, name))
+        return _json(own_scopes.show_vm(fleet, access, name))
 
     async def list_hosts(self, request: Request) -> Response:
         asked = read_query(request, NamesQuery)
-        fleet = self._control.fleet
-        return _json(overview.list_hosts(fleet, after=asked.after, limit=asked.limit))
+        access, fleet = access_of(request), self._control.fleet
+        if access.all_scopes:
+            return _json(overview.list_hosts(fleet, after=asked.after, limit=asked.limit))
+        return _json(own_scopes.list_hosts(fleet, access, after=asked.after, limit=asked.limit))
 
     async def show_host(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return _json(overview.show_host(self._control.fleet.look(), _name(request)))
+        access, fleet, name = access_of(request), self._control.fleet, _name(request)
+        if access.all_scopes:
+            return _json(overview.show_host(fleet.look(), name))
+        return _json(own_scopes.show_host(fleet, access, name))
 
     async def list_scopes(self, request: Request) -> Response:
         asked = read_query(request, NamesQuery)
-        fleet = self._control.fleet
-        return _json(overview.list_scopes(fleet, after=asked.after, limit=asked.limit))
+        access, fleet = access_of(request), self._control.fleet
+        if access.all_scopes:
+            return _json(overview.list_scopes(fleet, after=asked.after, limit=asked.limit))
+        return _json(own_scopes.list_scopes(fleet, access, after=asked.after, limit=asked.limit))
 
     async def show_scope(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return _json(overview.show_scope(self._control.fleet, _name(request)))
+        access, fleet, name = access_of(request), self._control.fleet, _name(request)
+        if access.all_scopes:
+            return _json(overview.show_scope(fleet, name))
+        return _json(own_scopes.show_scope(fleet, access, name))
 
     async def list_events(self, request: Request) -> Response:
-        asked = read_query(request, EventsQuery)
+        asked, access = read_query(request, EventsQuery), access_of(request)
         where = list_filter(asked, self._control.clock.now_ms())
+        if not access.all_scopes:
+            where = own_scopes.narrowed(access, where)
         return await self._read(
-            lambda store: overview.list_events(
-                store, where, ended=asked.all, after=asked.after, limit=asked.limit
+            lambda store: replace(
+                overview.list_events(
+                    store, where, ended=asked.all, after=asked.after, limit=asked.limit
+                ),
+                filtered=not access.all_scopes,
             )
         )
 
     async def show_event(self, request: Request) -> Response:
         read_query(request, NoQuery)
+        access, given = access_of(request), _id(request)
         now_ms = self._control.clock.now_ms()
-        return await self._read(lambda store: overview.show_event(store, _id(request), now_ms))
+        if access.all_scopes:
+            return await self._read(lambda store: overview.show_event(store, given, now_ms))
+        return await self._read(lambda store: own_scopes.show_event(store, access, given, now_ms))
 
     async def explain_event(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        event = await self._control.read(lambda store: overview.find_event(store, _id(request)))
-        return _json(overview.explain_event(self._control.fleet.look(), event))
+        access, given, control = access_of(request), _id(request), self._control
+        if access.all_scopes:
+            event = await control.read(lambda store: overview.find_event(store, given))
+            return _json(overview.explain_event(control.fleet.look(), event))
+        event = await control.read(lambda store: own_scopes.find_event(store, access, given))
+        return _json(own_scopes.explain_event(control.fleet.look(), access, event))
 
     async def list_operations(self, request: Request) -> Response:
-        asked = read_query(request, OperationsQuery)
+        asked, access = read_query(request, OperationsQuery), access_of(request)
         where = list_filter(asked, self._control.clock.now_ms())
+        ended, after, limit = asked.all, asked.after, asked.limit
+        if access.all_scopes:
+            return await self._read(
+                lambda store: overview.list_operations(
+                    store, where, ended=ended, after=after, limit=limit
+                )
+            )
         return await self._read(
-            lambda store: overview.list_operations(
-                store, where, ended=asked.all, after=asked.after, limit=asked.limit
+            lambda store: own_scopes.list_operations(
+                store, access, where, ended=ended, after=after, limit=limit
             )
         )
 
     async def show_operation(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return await self._read(lambda store: overview.show_operation(store, _id(request)))
+        access, given = access_of(request), _id(request)
+        if access.all_scopes:
+            return await self._read(lambda store: overview.show_operation(store, given))
+        return await self._read(lambda store: own_scopes.show_operation(store, access, given))
 
     async def explain_operation(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        operation = await self._control.read(
-            lambda store: overview.find_operation(store, _id(request))
-        )
-        return _json(overview.explain_operation(self._control.fleet.look(), operation))
+        access, given, control = access_of(request), _id(request), self._control
+        if access.all_scopes:
+            found = await control.read(lambda store: overview.find_operation(store, given))
+            return _json(overview.explain_operation(control.fleet.look(), found))
+        found = await control.read(lambda store: own_scopes.find_operation(store, access, given))
+        return _json(own_scopes.explain_operation(control.fleet.look(), access, found))
 
     async def journal(self, request: Request) -> Response:
         """Lines now, or with `wait` as soon as there is one."""
-        asked = read_query(request, JournalQuery)
+        asked, access = read_query(request, JournalQuery), access_of(request)
         where = list_filter(asked, self._control.clock.now_ms())
         patient = asked.wait > 0 and self._followers < FOLLOWERS_MAX
         loop = asyncio.get_running_loop()
@@ -253,12 +309,9 @@ class OperatorRoutes:
         self._followers += 1
         try:
             while True:
+                need_still(request)
                 ring = self._doorbell.next_ring()
-                found = await self._control.read(
-                    lambda store: overview.list_journal(
-                        store, where, after=asked.after, limit=asked.limit, event=asked.event
-                    )
-                )
+                found = await self._control.read(lambda store: _lines(store, access, where, asked))
                 left_s = give_up_s - loop.time()
                 if found.items or left_s <= 0 or self._doorbell.closed:
                     return _json(found)
@@ -291,12 +344,12 @@ class OperatorRoutes:
             copy,
             media_type="application/vnd.sqlite3",
             headers={"Content-Length": str(size)},
-            sent=lambda: self._note_backup(size),
+            sent=lambda: self._note_backup(size, access_of(request).principal),
         )
 
-    async def _note_backup(self, size: int) -> None:
+    async def _note_backup(self, size: int, by: Principal) -> None:
         try:
-            await self._control.submit(commands.NoteBackup(by=self._by, size=size))
+            await self._control.submit(commands.NoteBackup(by=by, size=size))
         except Unavailable as why:
             log.warning("backup_not_noted", why=str(why))
 
@@ -309,23 +362,22 @@ class OperatorRoutes:
     async def health(self, request: Request) -> Response:
         """Answered through the writer: it says ok only if an order would get through."""
         read_query(request, NoQuery)
-
-        now_ms = await self._control.submit(commands.TellTime(by=self._by))
+        access = access_of(request)
+        now_ms = await self._control.submit(commands.TellTime(by=access.principal))
         fleet = self._control.fleet
         hosts = list(fleet.hosts())
-        return _json(
-            HealthJson(
-                status="ok",
-                version=self._version,
-                now=needed_time_text(now_ms),
-                vms=len(fleet.scope_of_vm),
-                hosts=len(hosts),
-                hosts_silent=tuple(sorted(h.name for h in hosts if not fleet.alive(h.name))),
-                open_events=len(fleet.open_event_ids()),
-                open_operations=len(fleet.operations),
-                inventory_waits=self._inventories.waits(),
-            )
+        shown = HealthJson(
+            status="ok",
+            version=self._version,
+            now=needed_time_text(now_ms),
+            vms=len(fleet.scope_of_vm),
+            hosts=len(hosts),
+            hosts_silent=tuple(sorted(h.name for h in hosts if not fleet.alive(h.name))),
+            open_events=len(fleet.open_event_ids()),
+            open_operations=len(fleet.operations),
+            inventory_waits=self._inventories.waits(),
         )
+        return _json(shown if access.all_scopes else own_scopes.health(fleet, access, shown))
 
     async def openapi(self, request: Request) -> Response:
         read_query(request, NoQuery)
@@ -364,6 +416,13 @@ class _FileResponse(StreamingResponse):
 
 def _json(content: AnswerBody) -> Response:
     return Response(msgspec.json.encode(content), media_type="application/json")
+
+
+def _lines(store: Store, access: Access, where: ListFilter, asked: JournalQuery) -> JournalPage:
+    page = {"after": asked.after, "limit": asked.limit}
+    if access.all_scopes:
+        return overview.list_journal(store, where, event=asked.event, **page)
+    return own_scopes.list_journal(store, access, where, event=asked.event, **page)
 
 
 def _name(request: Request) -> str:

@@ -38,6 +38,13 @@ class VmOrderRequest(msgspec.Struct, forbid_unknown_fields=True):
     window: WindowRequest | None = None
 
 
+class RedeployRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`lose_disk`: the VM starts on its new host with empty local disks."""
+
+    window: WindowRequest | None = None
+    lose_disk: bool = False
+
+
 class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Where a VM of a failed host starts. `break_domains` accepts another update domain of its
     scope there, and needs a `reason`.
@@ -59,25 +66,42 @@ class DegradeRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RepairRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A host that is not heard is not taken for well, unless `force`."""
+    """A host that is not heard is not taken for well, unless `force`, for a `reason`."""
 
     force: bool = False
+    reason: str = ""
 
 
 class ApproveRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`reason`: why an operator approves in place of a VM; the receipt and the journal have it."""
+    """`reason`: why an operator approves in place of a VM; the receipt and the journal have it.
 
+    An owner of the event's scope needs none.
+    """
+
+    reason: str = ""
+
+
+class PostponeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`until`: the earliest start without approval that is announced; later than it is now.
+
+    The minimum notice begins anew: if it ends later, then that is announced. `reason` is in the
+    journal and in the outcome of the event that is withdrawn.
+    """
+
+    until: str
     reason: str = ""
 
 
 class FailRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`fenced`: the host is surely off, so that its VMs may start elsewhere.
 
-    A host that was heard just now says otherwise, fenced or not, and is believed unless `force`.
+    A host that was heard just now says otherwise, fenced or not, and is believed unless `force`,
+    for a `reason`.
     """
 
     fenced: bool = False
     force: bool = False
+    reason: str = ""
 
 
 class MaintainRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -85,7 +109,8 @@ class MaintainRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     `not_before` is the earliest start without approval. `duration_seconds` is how long a Freeze
     lasts, and only a Freeze may have it; `description` is what guests read. `break_domains` accepts
-    that a Freeze or Reboot hits two update domains of one scope at once.
+    that a Freeze or Reboot hits two update domains of one scope at once, for a `reason`.
+    `lose_disk`: the VMs of a Redeploy start with empty local disks.
     """
 
     event_type: Literal["Freeze", "Reboot", "Redeploy"]
@@ -94,6 +119,8 @@ class MaintainRequest(msgspec.Struct, forbid_unknown_fields=True):
     duration_seconds: int | None = None
     description: str | None = None
     break_domains: bool = False
+    lose_disk: bool = False
+    reason: str = ""
 
 
 Words = TypeVar("Words", bound=msgspec.Struct)
@@ -138,7 +165,13 @@ def maintain_host(host: str, said: MaintainRequest, by: Principal) -> commands.M
         duration_s=said.duration_seconds,
         description=said.description,
         break_domains=said.break_domains,
+        lose_disk=said.lose_disk,
+        reason=said.reason,
     )
+
+
+def redeploy_vm(vm: str, said: RedeployRequest, by: Principal) -> commands.RedeployVm:
+    return commands.RedeployVm(by=by, vm=vm, window=window(said.window), lose_disk=said.lose_disk)
 
 
 def degrade_host(host: str, said: DegradeRequest, by: Principal) -> commands.DegradeHost:
@@ -153,8 +186,16 @@ def start_vm(vm: str, said: StartRequest, by: Principal) -> commands.StartVm:
     )
 
 
+def postpone_event(event_id: str, said: PostponeRequest, by: Principal) -> commands.PostponeEvent:
+    return commands.PostponeEvent(
+        by=by, event_id=event_id, until=parse_instant(said.until), reason=said.reason
+    )
+
+
 def fail_host(host: str, said: FailRequest, by: Principal) -> commands.FailHost:
-    return commands.FailHost(by=by, host=host, fenced=said.fenced, force=said.force)
+    return commands.FailHost(
+        by=by, host=host, fenced=said.fenced, force=said.force, reason=said.reason
+    )
 
 
 def window(said: WindowRequest | None) -> WindowInput | None:
@@ -165,7 +206,7 @@ def window(said: WindowRequest | None) -> WindowInput | None:
 
 
 def repair_host(host: str, said: RepairRequest, by: Principal) -> commands.RepairHost:
-    return commands.RepairHost(by=by, host=host, force=said.force)
+    return commands.RepairHost(by=by, host=host, force=said.force, reason=said.reason)
 
 
 def _when(text: str | None) -> TimeInput | None:

@@ -5,11 +5,11 @@ The OpenAPI document is made from the same table (`openapi`), so it cannot miss 
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from forewarn.api import orders
@@ -20,6 +20,8 @@ from forewarn.api.orders import (
     EmptyRequest,
     FailRequest,
     MaintainRequest,
+    PostponeRequest,
+    RedeployRequest,
     RepairRequest,
     StartRequest,
     VmOrderRequest,
@@ -34,16 +36,11 @@ from forewarn.api.requests import (
     VmsQuery,
 )
 from forewarn.control import commands
+from forewarn.core.access import Right
 from forewarn.wire import operator_answers as answers
 
 OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
 OfHost = commands.CloseHost | commands.OpenHost
-
-
-class Right(StrEnum):
-    """What the caller must be allowed to. For now there is one, and the token has it."""
-
-    OPERATE = "operate"
 
 
 class RouteSpec(Struct, frozen=True, kw_only=True):
@@ -52,8 +49,11 @@ class RouteSpec(Struct, frozen=True, kw_only=True):
     `command` is what an order asks of control, None if control changes nothing of the fleet by it:
     an invitation is no host yet, and what is said of a VM counts once its host has reported it.
 
-    `answer` is the type of the answer, or a media type for what has none. `keyed` orders take an
-    idempotency key.
+    `answer` is the type of the answer, or a media type for what has none; `to_owner` that of the
+    answer to an owner, where it is another. `keyed` orders take an
+    idempotency key. `right` is what the caller needs to get to the handler at all; a route without
+    one cannot be made. `by_scope`: the handler knows what belongs to which scope, and gives an
+    owner his part; any other route is refused to who has its right in some scopes only.
     """
 
     method: str
@@ -62,11 +62,14 @@ class RouteSpec(Struct, frozen=True, kw_only=True):
     summary: str
     handler: Handler
     answer: str | type[msgspec.Struct]
+    right: Right
+    by_scope: bool = False
+    to_owner: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] = NoQuery
     body: type[msgspec.Struct] | str | None = None
     keyed: bool = True
     command: Any = None
-    right: Right = Right.OPERATE
+    make: MakeOrder | None = None  # of a request that gives an order: the order
 
 
 def table(routes: OperatorRoutes) -> list[RouteSpec]:
@@ -83,15 +86,20 @@ def table(routes: OperatorRoutes) -> list[RouteSpec]:
 
 def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
     verbs = (
-        ("restart", commands.RestartVm, "Restart a VM, as its owner: Reboot."),
-        ("redeploy", commands.RedeployVm, "Move a VM to another host, as its owner: Redeploy."),
-        ("delete", commands.DeleteVm, "Delete a VM, as its owner: Terminate."),
-        ("evict", commands.EvictVm, "Evict a spot VM, as the platform: Preempt."),
+        ("restart", commands.RestartVm, Right.ORDER_VM, "Restart a VM, as its owner: Reboot."),
+        (
+            "redeploy",
+            commands.RedeployVm,
+            Right.ORDER_VM,
+            "Move a VM to another host, as its owner: Redeploy.",
+        ),
+        ("delete", commands.DeleteVm, Right.OPERATE, "Delete a VM, as its owner: Terminate."),
+        ("evict", commands.EvictVm, Right.OPERATE, "Evict a spot VM, as the platform: Preempt."),
     )
-    listed = _get(
+    listed = _view(
         "/v1/vms", "list-vms", "VMs by name.", routes.list_vms, answers.VmPage, query=VmsQuery
     )
-    shown = _get(
+    shown = _view(
         "/v1/vms/{name}", "show-vm", "A VM with its open events.", routes.show_vm, answers.VmDetail
     )
     ordered = [
@@ -103,15 +111,17 @@ def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             _vm(kind),
             command=kind,
             answer=answers.EventAnswer,
-            body=VmOrderRequest,
+            body=RedeployRequest if verb == "redeploy" else VmOrderRequest,
+            right=right,
+            by_scope=right is Right.ORDER_VM,
         )
-        for verb, kind, summary in verbs
+        for verb, kind, right, summary in verbs
     ]
     started = _order(
         routes,
         "/v1/vms/{name}/start",
         "vm-start",
-        "Start a VM of a failed host, which has none, on a host that is named.",
+        "Start a VM of a failed host on the named host.",
         lambda by, request, body: orders.start_vm(_name(request), words(body, StartRequest), by),
         command=commands.StartVm,
         answer=answers.EventAnswer,
@@ -123,22 +133,28 @@ def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
 def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
     at = "/v1/hosts/{name}"
     return [
-        _get(
+        _view(
             "/v1/hosts",
             "list-hosts",
             "Hosts by name.",
             routes.list_hosts,
             answers.HostPage,
             query=NamesQuery,
+            to_owner=answers.HostBriefPage,
         ),
-        _get(
-            at, "show-host", "A host, its VMs and operations.", routes.show_host, answers.HostDetail
+        _view(
+            at,
+            "show-host",
+            "A host, its VMs and operations.",
+            routes.show_host,
+            answers.HostDetail,
+            to_owner=answers.HostBriefDetail,
         ),
         _order(
             routes,
             f"{at}/close",
             "host-close",
-            "Place no VM on the host any more.",
+            "Stop placing VMs on the host.",
             _host(commands.CloseHost),
             command=commands.CloseHost,
             answer=answers.HostJson,
@@ -213,7 +229,7 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
 def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
     at = "/v1/events/{id}"
     return [
-        _get(
+        _view(
             "/v1/events",
             "list-events",
             "Events, newest first.",
@@ -221,10 +237,10 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             answers.EventPage,
             query=EventsQuery,
         ),
-        _get(
+        _view(
             at, "show-event", "An event with its receipt.", routes.show_event, answers.EventDetail
         ),
-        _get(
+        _view(
             f"{at}/explain",
             "explain-event",
             "What the event waits for.",
@@ -240,6 +256,8 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
                 by=by, event_id=_id(request), reason=words(body, ApproveRequest).reason
             ),
             command=commands.ApproveEvent,
+            right=Right.CONSENT,
+            by_scope=True,
             answer=answers.EventAnswer,
             body=ApproveRequest,
         ),
@@ -254,13 +272,31 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             command=commands.CancelEvent,
             answer=answers.EventCanceledJson,
         ),
+        _postpone_route(routes, at),
     ]
+
+
+def _postpone_route(routes: OperatorRoutes, at: str) -> RouteSpec:
+    return _order(
+        routes,
+        f"{at}/postpone",
+        "event-postpone",
+        "Withdraw a scheduled event and announce it anew, later; a whole operation together.",
+        lambda by, request, body: orders.postpone_event(
+            _id(request), words(body, PostponeRequest), by
+        ),
+        command=commands.PostponeEvent,
+        right=Right.ORDER_VM,
+        by_scope=True,
+        answer=answers.EventPostponedJson,
+        body=PostponeRequest,
+    )
 
 
 def _operation_routes(routes: OperatorRoutes) -> list[RouteSpec]:
     at = "/v1/operations/{id}"
     return [
-        _get(
+        _view(
             "/v1/operations",
             "list-operations",
             "Operations, newest first.",
@@ -268,14 +304,14 @@ def _operation_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             answers.OperationPage,
             query=OperationsQuery,
         ),
-        _get(
+        _view(
             at,
             "show-operation",
             "An operation with its events.",
             routes.show_operation,
             answers.OperationDetail,
         ),
-        _get(
+        _view(
             f"{at}/explain",
             "explain-operation",
             "What the operation waits for.",
@@ -299,7 +335,7 @@ def _operation_routes(routes: OperatorRoutes) -> list[RouteSpec]:
 def _scope_routes(routes: OperatorRoutes) -> list[RouteSpec]:
     at = "/v1/scopes/{name}"
     return [
-        _get(
+        _view(
             "/v1/scopes",
             "list-scopes",
             "Scopes by name.",
@@ -307,7 +343,7 @@ def _scope_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             answers.ScopePage,
             query=NamesQuery,
         ),
-        _get(
+        _view(
             at, "show-scope", "A scope, its VMs and events.", routes.show_scope, answers.ScopeDetail
         ),
         _order(
@@ -326,7 +362,7 @@ def _scope_routes(routes: OperatorRoutes) -> list[RouteSpec]:
 
 def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
     return [
-        _get(
+        _view(
             "/v1/journal",
             "journal",
             "Lines of the journal, oldest first.",
@@ -343,6 +379,7 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             answer=answers.InventoryApplied,
             body="application/toml",
             command=commands.InventoryOrder,
+            right=Right.ADMINISTER,
         ),
         _get(
             "/v1/backup",
@@ -350,15 +387,16 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "A backup, as a file: a copy of the database, the members, their authority, the token.",
             routes.backup,
             "application/vnd.sqlite3",
+            right=Right.ADMINISTER,
         ),
-        _get(
+        _view(
             "/v1/health",
             "health",
             "Whether orders can be kept.",
             routes.health,
             answers.HealthJson,
         ),
-        _get("/v1/openapi.json", "openapi", "This document.", routes.openapi, "application/json"),
+        _view("/v1/openapi.json", "openapi", "This document.", routes.openapi, "application/json"),
         _get("/metrics", "metrics", "Numbers for Prometheus.", routes.metrics, "text/plain"),
     ]
 
@@ -373,6 +411,8 @@ def _order(
     command: type[commands.Command[Any]],
     answer: type[msgspec.Struct],
     body: type[msgspec.Struct] = EmptyRequest,
+    right: Right = Right.OPERATE,
+    by_scope: bool = False,
 ) -> RouteSpec:
     return RouteSpec(
         method="POST",
@@ -383,7 +423,25 @@ def _order(
         answer=answer,
         body=body,
         command=command,
+        right=right,
+        make=order,
+        by_scope=by_scope,
     )
+
+
+def _view(
+    path: str,
+    name: str,
+    summary: str,
+    handler: Handler,
+    answer: str | type[msgspec.Struct],
+    *,
+    query: type[msgspec.Struct] = NoQuery,
+    to_owner: type[msgspec.Struct] | None = None,
+) -> RouteSpec:
+    """What may be looked at, and of which an owner gets his part."""
+    found = _get(path, name, summary, handler, answer, query=query)
+    return replace(found, by_scope=True, to_owner=to_owner)
 
 
 def _get(
@@ -394,6 +452,7 @@ def _get(
     answer: str | type[msgspec.Struct],
     *,
     query: type[msgspec.Struct] = NoQuery,
+    right: Right = Right.VIEW,
 ) -> RouteSpec:
     return RouteSpec(
         method="GET",
@@ -403,6 +462,7 @@ def _get(
         handler=handler,
         answer=answer,
         query=query,
+        right=right,
     )
 
 
@@ -415,6 +475,10 @@ def _id(request: Request) -> str:
 
 
 def _vm(kind: type[OfVm]) -> MakeOrder:
+    if kind is commands.RedeployVm:
+        return lambda by, request, body: orders.redeploy_vm(
+            _name(request), words(body, RedeployRequest), by
+        )
     return lambda by, request, body: kind(
         by=by, vm=_name(request), window=orders.window(words(body, VmOrderRequest).window)
     )

@@ -127,7 +127,7 @@ def _body(said: dict[str, object | None], address: str | None) -> dict[str, obje
         body["address"] = address or None
     if not body:
         raise Stop(
-            2, "Nothing is said of the VM.", "`forewarn vm adopt --help` lists what can be said."
+            2, "No attribute was given.", "`forewarn vm adopt --help` lists the options for them."
         )
     return body
 

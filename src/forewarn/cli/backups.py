@@ -27,7 +27,7 @@ def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that does not exist yet.")],
     move: Annotated[
         bool,
-        flag("--move", help="To go on with elsewhere: end the service here, for good."),
+        flag("--move", help="Move the service to another machine: stop it here for good."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -192,9 +192,9 @@ def check_store(
     *,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="A backup; the data folder if none is named."),
+        typer.Argument(metavar="[FILE]", help="A backup; without one, the data folder is checked."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: Annotated[bool, flag("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Look at every page and row of a database, or at a backup and its digest. Changes nothing."""
     session = session_of(context)
@@ -221,8 +221,11 @@ def check_store(
             session.console.print(Text(line), soft_wrap=True)
     if wrong:
         of = "the backup" if file is not None else "the database"
-        raise Stop(
-            EXIT_REFUSED,
-            f"Something of {of} is not as it must be.",
-            "Restore the newest backup for which `forewarn check-store FILE` finds nothing wrong.",
+        remedy = (
+            "Restore the newest backup for which `forewarn check-store FILE` finds nothing wrong."
         )
+        if file is not None:
+            remedy = (
+                "Do not restore it. Make another with `forewarn backup FILE` while control runs."
+            )
+        raise Stop(EXIT_REFUSED, f"Something of {of} is not as it must be.", remedy)

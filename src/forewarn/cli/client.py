@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import re
+import ssl
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
@@ -72,6 +73,7 @@ class ServiceAddress(Struct, frozen=True, kw_only=True):
     url: str = ""
     token: str = ""
     socket: Path | None = None
+    trusted: Path | None = None  # the authority of its certificate; None: those of the system
 
     def __str__(self) -> str:
         return self.url or str(self.socket)
@@ -111,14 +113,17 @@ def find_service(data: Path | None, settings_file: Path | None) -> ServiceAddres
             f"Set it to what {folders.OPERATOR_TOKEN_FILE} in that service's data folder says.",
         )
     if not _is_address(url):
-        raise Stop(EXIT_USAGE, f"{url!r} is not the URL of a service.", "Give http://HOST:PORT.")
+        raise Stop(EXIT_USAGE, f"{url!r} is not the URL of a service.", "Give https://HOST:PORT.")
     if not token.isascii() or not token.isprintable():
         raise Stop(
             EXIT_USAGE,
             "The operator's token has characters that no token has.",
             f"Give what {folders.OPERATOR_TOKEN_FILE} in the service's data folder says.",
         )
-    return ServiceAddress(url=url.rstrip("/"), token=token)
+    trusted = os.environ.get("FOREWARN_CA_FILE", "")
+    return ServiceAddress(
+        url=url.rstrip("/"), token=token, trusted=Path(trusted) if trusted else None
+    )
 
 
 def _socket(data: Path | None, settings_file: Path | None) -> Path:
@@ -292,6 +297,10 @@ class Client:
                 "An order may have been carried out all the same: look before you give it again."
                 " `forewarn watch` shows when the service answers; its log says what it does.",
             ) from None
+        if isinstance(error, ssl.SSLError):
+            from forewarn.cli.trust import no_tls  # noqa: PLC0415 - for those who need it
+
+            raise no_tls(self._place, error) from None
         if isinstance(error, TimeoutError):
             error = OSError(f"it let no caller in within {CONNECT_TIMEOUT_S:g} seconds")
         if self._place.socket is not None:
@@ -307,9 +316,13 @@ def _connection_to(place: ServiceAddress) -> http.client.HTTPConnection:
     if place.socket is not None:
         return _SocketConnection(place.socket, timeout=CONNECT_TIMEOUT_S)
     parts = urlsplit(place.url)
-    secure = parts.scheme == "https"
-    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-    return kind(parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT_S)
+    host, timeout_s = parts.hostname or "", CONNECT_TIMEOUT_S
+    if parts.scheme != "https":
+        return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    from forewarn.cli.trust import trusting  # noqa: PLC0415 - for those who need it
+
+    context = trusting(place.trusted)
+    return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
 
 
 def _no_service(socket: Path, error: Exception) -> Stop:

@@ -13,14 +13,17 @@ import typer
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.serve import (
+    LINK_IS_GOOD,
     NEW_DATABASE,
     BehindProxy,
     DataFolder,
     OperatorListen,
     SettingsFile,
+    authority_line,
     chosen_settings,
     program,
     run_to_end,
+    said_authority,
 )
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.settings import CONTROL_DEFAULTS, OPERATOR_TOKEN_FILE, Settings
@@ -37,7 +40,7 @@ def control(
     settings: SettingsFile = None,
     inventory: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What is to be said of VMs beside what hosts show."),
+        typer.Option(metavar="FILE", help="An inventory, in addition to what hosts report."),
     ] = None,
     operator: OperatorListen = None,
     hosts: Annotated[
@@ -97,10 +100,12 @@ def _say_where_in_json(where: ControlWhere) -> None:
             "operator_url": where.operator_url,
             "operator_token_file": str(where.data / OPERATOR_TOKEN_FILE),
             "operator_socket": str(where.operator_socket),
+            **said_authority(where.operator_authority),
             "hosts_url": where.hosts_url,
             "hosts_listen": where.hosts_listen,
             "members": where.members,
             "data": str(where.data),
+            "console_link": where.console_link,
         }
     )
 
@@ -116,8 +121,11 @@ def _lines(where: ControlWhere) -> Iterator[str]:
     this, data = program(), shlex.quote(str(where.data))
     yield "forewarn control is running; Ctrl-C stops it."
     yield f"  data folder     {where.data}"
+    yield f"  console         {where.console_link}"
+    yield f"                  {LINK_IS_GOOD}"
     yield f"  operator API    {where.operator_url}   (token in {token})"
     yield f"  its socket      {where.operator_socket}   (for this machine, without the token)"
+    yield from authority_line(where.operator_authority)
     yield f"  hosts connect   {where.hosts_url}   (listening on {where.hosts_listen})"
     if where.members:
         yield f"  hosts joined    {where.members}: `{this} --data {data} host list`"

@@ -18,7 +18,10 @@ Json = dict[str, Any]
 Rows = Iterable[tuple[str, RenderableType]]
 
 OFF = "off by its owner: it stays off whatever happens to its host, and no event waits for it"
+LOST_DISK = "lost: what is moved starts with empty ones"
 MOVED = "moves it, if another host can take it"
+# Holds of what has started: what comes at their end is not the start but the failure.
+_UNTIL_GIVEN_UP = ("no-host", "unclaimed", "running")
 _KEPT = {
     "yes": Text("kept", style="bold green"),
     "unread": Text("readable, not read", style="bold yellow"),
@@ -63,6 +66,10 @@ def _event_fields(shown: Json, now: datetime) -> Table:
             ("not before", times.both(shown["not_before"], now) + _raised([shown], now)),
             ("starts from", times.both(tables.moved_start(shown), now)),
             ("window", _window(shown, now)),
+            ("postponed", _postponed(shown)),
+            ("in place of", shown["postponed_from"] or ""),
+            ("replaced by", shown["postponed_to"] or ""),
+            ("local disks", LOST_DISK if shown["lose_disk"] else ""),
             ("ordered by", shown["ordered_by"]),
             ("operation", shown["operation_id"] or ""),
             ("description", shown["description"]),
@@ -75,6 +82,15 @@ def _event_fields(shown: Json, now: datetime) -> Table:
             *(("action", _action(action)) for action in shown["actions"]),
         ]
     )
+
+
+def _postponed(shown: Json) -> str:
+    """How often and by how much in all something was postponed; empty if it was not."""
+    times_said = shown["postponements"]
+    if not times_said:
+        return ""
+    often = "once" if times_said == 1 else f"{times_said} times"
+    return f"{often}, by {span(shown['postponed_seconds'])} in all"
 
 
 def _action(action: Json) -> str:
@@ -90,11 +106,13 @@ def _action(action: Json) -> str:
 def _receipt(shown: Json, now: datetime) -> list[RenderableType]:
     receipt = shown["receipt"]
     by = f" by {receipt['approved_by']}" if receipt["approved_by"] else ""
+    by += ", an owner of the scope" if receipt["approved_by_kind"] == "owner" else ""
     what = "overridden" if receipt["overridden_by"] else "approved"
     by += f": {receipt['override_reason']}" if receipt["overridden_by"] else ""
     joined = " " if receipt["kept"] == "overridden" else ": "
     why = f"{joined}{receipt['why']}"
     verdict = _KEPT[receipt["kept"]].copy().append(why, style="not bold default")
+    missing = "no" if receipt["ended"] else "not yet"  # what has ended comes to nothing more
     return [
         Text(),
         _title("Receipt"),
@@ -102,18 +120,26 @@ def _receipt(shown: Json, now: datetime) -> list[RenderableType]:
             [
                 ("scheduled", times.both(receipt["scheduled"], now)),
                 ("appeared", times.both(receipt["appeared"], now) or "never, it is silent"),
-                ("shown", times.both(receipt["shown"], now) or "not yet"),
-                *(("read by", _first_read(read, now)) for read in receipt["first_reads"]),
+                ("shown", times.both(receipt["shown"], now) or missing),
+                *(("read by", _first_read(read, now, missing)) for read in receipt["first_reads"]),
                 (what, times.both(receipt["approved"], now) + by or "no"),
-                ("started", times.both(receipt["started"], now) or "not yet"),
+                ("started", times.both(receipt["started"], now) or missing),
                 ("ended", times.both(receipt["ended"], now) or "not yet"),
                 ("promised", f"{span(receipt['notice_promised_seconds'])} of notice"),
                 ("readable", f"for {span(receipt['notice_readable_seconds'])}"),
                 ("read", _read(shown, receipt)),
                 ("promise", verdict),
+                *(("chain", _chained(one, shown, now)) for one in receipt["chain"]),
             ]
         ),
     ]
+
+
+def _chained(one: Json, shown: Json, now: datetime) -> str:
+    """One of the events that postponing has made of it."""
+    what = "this event" if one["event_id"] == shown["event_id"] else one["event_id"]
+    outcome = f": {one['outcome']}" if one["outcome"] else ""
+    return f"{what}, for {times.clock(one['not_before'], now)}{outcome}"
 
 
 def _read(shown: Json, receipt: Json) -> str:
@@ -125,9 +151,9 @@ def _read(shown: Json, receipt: Json) -> str:
     return f"by {impacted - unread} of {tables.count(impacted, 'VM')}{before}"
 
 
-def _first_read(read: Json, now: datetime) -> str:
+def _first_read(read: Json, now: datetime, missing: str) -> str:
     if read["read"] is None:
-        return f"{read['vm']}: not yet"
+        return f"{read['vm']}: {missing}"
     before = ""
     if read["notice_seconds"] is not None:
         before = f", {span(read['notice_seconds'])} before the start"
@@ -141,22 +167,49 @@ def explanation(explained: Json, now: datetime) -> RenderableType:
     head = _title(f"{what} {identity} is ").append_text(tables.phase(explained["phase"]))
     if not explained["holds"]:
         outcome = f" ({explained['outcome']})" if explained["outcome"] else ""
-        return Group(head, f"Nothing holds it{outcome}.")
+        return Group(head, f"Nothing holds it{outcome}.", *_postponing(explained, now))
     parts: list[RenderableType] = [head]
     for hold in explained["holds"]:
         until = times.both(hold["until"], now) or "not known"
+        given_up = hold["reason"] in _UNTIL_GIVEN_UP
         fields: list[tuple[str, RenderableType]] = [
             ("held by", Text(f"{hold['what']}", style="yellow")),
             ("since", times.both(hold["since"], now)),
-            ("until", until),
+            ("given up" if given_up else "until", until),
             ("freed by", Text(hold["remedy"])),
         ]
         parts.extend([Text(), _fields(fields)])
     if explained["until"]:
-        parts.extend(
-            [Text(), f"None of these holds it after {times.both(explained['until'], now)}."]
-        )
-    return Group(*parts)
+        parts.extend([Text(), _latest(explained, times.both(explained["until"], now))])
+    return Group(*parts, *_postponing(explained, now))
+
+
+def _postponing(explained: Json, now: datetime) -> list[RenderableType]:
+    """Whether it was postponed, and whether its owner may postpone it (again)."""
+    if explained.get("postponed_to"):
+        return [Text(f"Event {explained['postponed_to']} was announced in its place.")]
+    may = explained.get("postponing")
+    if may is None:
+        return []
+    was = _postponed(may)
+    said = f"It was postponed {was}. " if was else ""
+    if may["why_not"]:
+        return [Text(), Text(f"{said}{may['why_not']}", style="dim")]
+    more = " more" if was else ""
+    left = f"once{more}" if may["times_left"] == 1 else f"{may['times_left']}{more} times"
+    until = f", until {times.both(may['latest'], now)} at the latest" if may["latest"] else ""
+    how = f"`forewarn event postpone {explained['event_id']} --until TIME`"
+    words = f"{said}Its owner may postpone it {left}{until}: {how}."
+    return [Text(), Text(words, style="dim")]
+
+
+def _latest(explained: Json, at: str) -> str:
+    """What is so at the latest: nothing holds it, or, of what has started, it has failed."""
+    given_up = {hold["reason"] in _UNTIL_GIVEN_UP for hold in explained["holds"]}
+    if given_up == {True}:
+        return f"It is given up at {at}."
+    words = f"None of these holds it after {at}"
+    return f"{words}; what has started by then is given up." if True in given_up else f"{words}."
 
 
 def vm(shown: Json, now: datetime) -> RenderableType:
@@ -166,6 +219,7 @@ def vm(shown: Json, now: datetime) -> RenderableType:
             ("scope", f"{shown['scope']}, update domain {shown['update_domain']}"),
             ("host", _where(shown)),
             ("priority", shown["priority"]),
+            ("os", shown.get("os_type") or ""),
             ("address", shown["address"] or ""),
             ("listen", shown["listen"] or ""),
             ("tags", tags),
@@ -188,6 +242,8 @@ def _last_poll(shown: Json, now: datetime) -> Text | str:
             return "never"
         case "reading":
             return polled
+        case "off":
+            return f"{polled or 'none since control started'}: it is switched off"
         case "stopped":
             since = polled or "none since control started"
             return Text(f"{since}: its agent has stopped reading", style="bold red")
@@ -229,7 +285,9 @@ def _events(items: list[Json], now: datetime) -> list[RenderableType]:
 
 
 def host(shown: Json, now: datetime) -> RenderableType:
-    parts: list[RenderableType] = [_title(f"Host {shown['name']}"), _host_fields(shown)]
+    brief = "capacity" not in shown  # as an owner sees it
+    fields = _fields([("heartbeat", tables.heard(shown))]) if brief else _host_fields(shown)
+    parts: list[RenderableType] = [_title(f"Host {shown['name']}"), fields]
     if shown["vms"]:
         powered = tables.powered(shown["vms"])
         table = tables.new_table("VM", "SCOPE", "DOMAIN", "PRIORITY", "POWER", numbers=("DOMAIN",))
@@ -237,6 +295,8 @@ def host(shown: Json, now: datetime) -> RenderableType:
             domain, power = str(one["update_domain"]), tables.power(one) if powered else ""
             table.add_row(one["name"], one["scope"], domain, one["priority"], power)
         parts.extend([Text(), table])
+    if brief:
+        return Group(*parts)
     if shown["problems"]:
         parts.extend([Text(), _problems(shown["problems"])])
     if shown["operations"]:
@@ -317,11 +377,9 @@ def operation(shown: Json, now: datetime) -> RenderableType:
             ("phase", tables.phase(shown["ended_as"] or shown["phase"])),
             ("outcome", "" if shown["outcome"] == shown["ended_as"] else shown["outcome"]),
             ("ordered", f"{times.both(shown['ordered'], now)} by {shown['ordered_by']}"),
-            (
-                "not before",
-                times.both(shown["ordered_not_before"], now) + _raised(shown["events"], now),
-            ),
+            ("not before", _operation_not_before(shown, now)),
             ("window", _window(shown, now)),
+            ("local disks", LOST_DISK if shown["lose_disk"] else ""),
             (
                 "domains",
                 f"broken by {shown['broke_domains_by']}" if shown["broke_domains_by"] else "",
@@ -339,6 +397,13 @@ def operation(shown: Json, now: datetime) -> RenderableType:
 def _window(shown: Json, now: datetime) -> str:
     window = shown["window"]
     return times.window(window["start"], window["end"], now) if window else ""
+
+
+def _operation_not_before(shown: Json, now: datetime) -> str:
+    """The time that holds, first: that of its events where what was ordered was raised."""
+    raised = _raised(shown["events"], now)
+    last = max((str(event["not_before"]) for event in shown["events"]), default=None)
+    return times.both(last if raised else shown["ordered_not_before"], now) + raised
 
 
 def _raised(events: list[Json], now: datetime) -> str:
@@ -373,7 +438,7 @@ def silence(answer: Json) -> list[RenderableType]:
 
 
 def ordered_event(answer: Json, now: datetime) -> RenderableType:
-    """The answer to an order for a VM, to an approval, or to a cancellation."""
+    """The answer to an order for a VM, to an approval, a cancellation, or a postponement."""
     whom = ", ".join(answer["resources"])
     head = Text(f"{answer['event_type']} of {whom} is ").append_text(tables.phase(answer["phase"]))
     head.append(f": event {answer['event_id']}")
@@ -381,11 +446,23 @@ def ordered_event(answer: Json, now: datetime) -> RenderableType:
         head.append(f"\nIt starts {_start(answer, now)}.")
     if answer["phase"] == "scheduled" and answer["event_type"] == "Preempt":
         head.append(f"\nTo withdraw it: `forewarn event cancel {answer['event_id']}`.")
+    if "withdrawn" in answer:
+        head.append_text(_announced_anew(answer, now))
     others = [event_id for event_id in answer.get("canceled", ()) if event_id != answer["event_id"]]
     if answer["operation_id"] and "canceled" in answer:
         head.append(f"\nIts operation {answer['operation_id']} is canceled whole")
         head.append(f", with event {', '.join(others)}." if others else ".")
     return Group(head, *silence(answer))
+
+
+def _announced_anew(answer: Json, now: datetime) -> Text:
+    """What postponing did beside the event that it was asked for."""
+    said = Text(f"\nIt was announced in place of event {answer['withdrawn'][0]}")
+    said.append(f", postponed {_postponed(answer)}{_raised([answer], now)}.")
+    others = answer["announced"][1:]
+    if others:
+        said.append(f"\nIts operation is postponed whole, with event {', '.join(others)}.")
+    return said
 
 
 def _start(answer: Json, now: datetime) -> str:

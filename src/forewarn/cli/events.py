@@ -14,7 +14,7 @@ from forewarn.cli.session import AsJson, session_of
 from forewarn.cli.tables import Items
 from forewarn.core.model import OperationPhase, Phase
 
-event = typer.Typer(no_args_is_help=True, help="Look at events, approve and cancel them.")
+event = typer.Typer(no_args_is_help=True, help="Look at events, approve, postpone and cancel them.")
 operation = typer.Typer(
     no_args_is_help=True, help="Look at the operations of hosts, and cancel them."
 )
@@ -101,12 +101,14 @@ def approve_event(
     reason: Annotated[
         str,
         typer.Option(
-            "--reason", metavar="TEXT", help="Why its VMs are overridden; the receipt has it."
+            "--reason",
+            metavar="TEXT",
+            help="Why its VMs are overridden; the receipt has it. An owner needs none.",
         ),
-    ],
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say go ahead in place of a VM: the rest of the notice is overridden."""
+    """Say go ahead: as the owner of its scope; or in place of a VM, which overrides its notice."""
     session = session_of(context)
     reply = session.client().order("events", identity, "approve", body={"reason": reason})
     session.show(reply, details.ordered_event, as_json=as_json)
@@ -117,6 +119,34 @@ def cancel_event(context: typer.Context, *, identity: Id, as_json: AsJson = Fals
     """Cancel a scheduled event; if it belongs to an operation, all of that."""
     session = session_of(context)
     reply = session.client().order("events", identity, "cancel")
+    session.show(reply, details.ordered_event, as_json=as_json)
+
+
+@event.command("postpone")
+def postpone_event(
+    context: typer.Context,
+    *,
+    identity: Id,
+    until: Annotated[
+        str,
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="The earliest start without approval: +2h, or a time with its zone.",
+        ),
+    ],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; the journal has it.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Withdraw a scheduled event and announce it anew, later; of a Freeze or Reboot of a host all.
+
+    The new event has an id and a notice of its own, and no approval.
+    """
+    session = session_of(context)
+    body = {"until": until, "reason": reason}
+    reply = session.client().order("events", identity, "postpone", body=body)
     session.show(reply, details.ordered_event, as_json=as_json)
 
 

@@ -48,12 +48,12 @@ def add_fault(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="Its kind, or its status.")],
     vm: Annotated[str, typer.Option(metavar="NAME", help="Only this VM.")] = "",
     method: Annotated[str, typer.Option(metavar="GET|POST", help="Only this method.")] = "",
-    count: Annotated[str, typer.Option(metavar="N", help="Over after so many hits.")] = "",
+    count: Annotated[str, typer.Option(metavar="N", help="Ends after this many hits.")] = "",
     share: Annotated[
         str, typer.Option(metavar="0..1", help="Hits this share, chosen by the emulator's seed.")
     ] = "",
     for_: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="Over after so much emulated time: 70s.")
+        str, typer.Option("--for", metavar="TIME", help="Ends after this emulated time: 70s.")
     ] = "",
     seconds: Annotated[
         str, typer.Option(metavar="TIME", help="How long it takes; the kind says on which clock.")
@@ -61,10 +61,8 @@ def add_fault(
     retry_after: Annotated[
         str, typer.Option(metavar="TIME", help="Say Retry-After with a 429 or 503.")
     ] = "",
-    by: Annotated[str, typer.Option(metavar="N", help="Skip so many incarnations.")] = "",
-    per_second: Annotated[
-        str, typer.Option(metavar="N", help="So many requests of a VM are allowed.")
-    ] = "",
+    by: Annotated[str, typer.Option(metavar="N", help="Skip this many incarnations.")] = "",
+    per_second: Annotated[str, typer.Option(metavar="N", help="Requests allowed per VM.")] = "",
     document: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The document that `replay` answers with.")
     ] = None,

@@ -34,6 +34,19 @@ InWindow = Annotated[
         help="Outside of it nothing starts, approved or not: two times as for --not-before.",
     ),
 ]
+LoseDisk = Annotated[
+    bool,
+    flag(
+        "--lose-disk",
+        help="Redeploy only: what is moved starts with empty local disks. Emulated hosts only.",
+    ),
+]
+
+
+Reason = Annotated[
+    str,
+    typer.Option("--reason", metavar="TEXT", help="Why a promise is overridden, for the journal."),
+]
 
 
 def window_body(said: str | None) -> dict[str, str] | None:
@@ -66,7 +79,8 @@ def everything(client: Client, *path: str, query: Mapping[str, str] | None = Non
     while reply.content["more"]:
         reply = client.get(*path, query={**asked, "after": items[-1]["name"]})
         items.extend(reply.content["items"])
-    return Reply({"items": items, "more": False}, reply.now)
+    filtered = bool(reply.content.get("filtered"))
+    return Reply({"items": items, "more": False, "filtered": filtered}, reply.now)
 
 
 # VMs.
@@ -94,10 +108,17 @@ def show_vm(context: typer.Context, *, name: Name, as_json: AsJson = False) -> N
 
 
 def _order_vm(
-    context: typer.Context, name: str, verb: str, *, window: str | None, as_json: bool
+    context: typer.Context,
+    name: str,
+    verb: str,
+    *,
+    window: str | None,
+    as_json: bool,
+    **more: object,
 ) -> None:
     session = session_of(context)
-    reply = session.client().order("vms", name, verb, body={"window": window_body(window)})
+    body = {"window": window_body(window), **more}
+    reply = session.client().order("vms", name, verb, body=body)
     session.show(reply, details.ordered_event, as_json=as_json)
 
 
@@ -111,10 +132,15 @@ def restart_vm(
 
 @vm.command("redeploy")
 def redeploy_vm(
-    context: typer.Context, *, name: Name, window: InWindow = None, as_json: AsJson = False
+    context: typer.Context,
+    *,
+    name: Name,
+    window: InWindow = None,
+    lose_disk: LoseDisk = False,
+    as_json: AsJson = False,
 ) -> None:
     """Move a VM to another host, as its owner: a Redeploy event."""
-    _order_vm(context, name, "redeploy", window=window, as_json=as_json)
+    _order_vm(context, name, "redeploy", window=window, as_json=as_json, lose_disk=lose_disk)
 
 
 @vm.command("delete")
@@ -143,9 +169,7 @@ def start_vm(
         bool,
         flag("--break-domains", help="Accept another update domain of its scope on that host."),
     ] = False,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")
-    ] = "",
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Start a VM of a failed host, which has nowhere to start, on a host that you name."""
@@ -223,11 +247,15 @@ def fail_host(
     fenced: Annotated[
         bool, flag("--fenced", help="It is surely off: its VMs may start elsewhere.")
     ] = False,
-    force: Annotated[bool, flag("--force", help="Also if it was heard seconds ago.")] = False,
+    force: Annotated[
+        bool, flag("--force", help="Also if it was heard seconds ago, for a --reason.")
+    ] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Say that the host has failed: its VMs are down."""
-    _order_host(context, name, "fail", body={"fenced": fenced, "force": force}, as_json=as_json)
+    body = {"fenced": fenced, "force": force, "reason": reason}
+    _order_host(context, name, "fail", body=body, as_json=as_json)
 
 
 @host.command("repair")
@@ -235,11 +263,15 @@ def repair_host(
     context: typer.Context,
     *,
     name: Name,
-    force: Annotated[bool, flag("--force", help="Also if it is not heard.")] = False,
+    force: Annotated[
+        bool, flag("--force", help="Also if it is not heard, for a --reason.")
+    ] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Say that a degraded or failed host is well again."""
-    _order_host(context, name, "repair", body={"force": force}, as_json=as_json)
+    body = {"force": force, "reason": reason}
+    _order_host(context, name, "repair", body=body, as_json=as_json)
 
 
 @host.command("maintain")
@@ -260,9 +292,12 @@ def maintain_host(
     break_domains: Annotated[
         bool,
         flag(
-            "--break-domains", help="Accept that two update domains of one scope are hit at once."
+            "--break-domains",
+            help="Accept that two update domains of one scope are hit at once, for a --reason.",
         ),
     ] = False,
+    lose_disk: LoseDisk = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Freeze or reboot a host, or move its VMs away, with notice to every VM on it."""
@@ -273,6 +308,8 @@ def maintain_host(
         "duration_seconds": duration,
         "description": description,
         "break_domains": break_domains,
+        "lose_disk": lose_disk,
+        "reason": reason,
     }
     _order_host(context, name, "maintain", body=body, as_json=as_json)
 

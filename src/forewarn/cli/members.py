@@ -87,9 +87,9 @@ def _invited(shown: dict[str, Any]) -> str:
 def _revoked(shown: dict[str, Any]) -> str:
     name = shown["name"]
     if not shown["stays"]:
-        return f"Host {name} is out, and no longer in the list: nothing was on it."
+        return f"Host {name} is revoked, and no longer in the list: nothing was on it."
     return (
-        f"Host {name} is out: nothing it says is heard any more. Its VMs go on running there.\n"
+        f"Host {name} is revoked: control no longer listens to it. Its VMs keep running.\n"
         f"If it is gone for good and surely off: `forewarn host fail {name} --fenced`.\n"
-        f"Once nothing is on it any more, say `forewarn host revoke {name}` again."
+        f"When no VM, event or operation is left on it, run `forewarn host revoke {name}` again."
     )

@@ -75,9 +75,7 @@ def run_scenario(
     what: What,
     on: Annotated[
         str | None,
-        typer.Option(
-            metavar="VM|SCOPE", help="What it runs on; by default the first that will do."
-        ),
+        typer.Option(metavar="VM|SCOPE", help="What it runs on; by default the first that fits."),
     ] = None,
     to_end: Annotated[bool, flag("--to-end", help="Turn the clock until the run is over.")] = False,
     as_json: AsJson = False,

@@ -22,6 +22,7 @@ from forewarn.wiring.process import CannotStart, exit_status
 from forewarn.wiring.serve import Where, open_service
 
 LISTENERS_PRINTED_MAX = 20
+LINK_IS_GOOD = "(opens it once, within a minute; `forewarn console` prints another)"
 
 BehindProxy = Annotated[
     bool,
@@ -133,11 +134,23 @@ def _say_where_in_json(where: Where) -> None:
             "operator_url": where.operator_url,
             "operator_token_file": str(where.data / OPERATOR_TOKEN_FILE),
             "operator_socket": str(where.operator_socket),
+            **said_authority(where.operator_authority),
             "guest_url": url_of(where.guest),
             "vm_urls": {vm: url_of(address) for vm, address in where.listeners.items()},
             "data": str(where.data),
+            "console_link": where.console_link,
         }
     )
+
+
+def said_authority(file: Path | None) -> dict[str, str]:
+    """For a program: what callers trust, where the certificate is our own."""
+    return {} if file is None else {"operator_authority_file": str(file)}
+
+
+def authority_line(file: Path | None) -> list[str]:
+    """For a person: what callers elsewhere trust, where the certificate is our own."""
+    return [] if file is None else [f"  its authority   {file}   (FOREWARN_CA_FILE elsewhere)"]
 
 
 def url_of(address: tuple[str, int]) -> str:
@@ -151,8 +164,11 @@ def say_where(where: Where) -> None:
     lines = [
         "forewarn is running; Ctrl-C stops it.",
         f"  data folder     {where.data}   (all is kept there; the next start goes on from it)",
+        f"  console         {where.console_link}",
+        f"                  {LINK_IS_GOOD}",
         f"  operator API    {where.operator_url}   (token in {token})",
         f"  its socket      {where.operator_socket}   (for this machine, without the token)",
+        *authority_line(where.operator_authority),
         f"  guest endpoint  {url_of(where.guest)}   (for VMs known by their address)",
     ]
     if where.listeners:

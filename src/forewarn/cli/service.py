@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 
 from forewarn.cli import details, lists, tables
 from forewarn.cli.client import EXIT_USAGE, Client, Stop
-from forewarn.cli.session import AsJson, flag, session_of
+from forewarn.cli.session import FILTERED, AsJson, Session, flag, session_of
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import Phase
 
@@ -72,20 +73,26 @@ def journal(
         present = deque(present, maxlen=last)
     if as_json and not follow:
         items = [fact for fact, _ in present]
-        session.show_json({"items": items, "more": False, "end": reading.end})
+        shown = {"items": items, "more": False, "end": reading.end, "filtered": reading.filtered}
+        session.show_json(shown)
         return
+    _print_lines(session, chain(present, reading.coming() if follow else ()), as_json=as_json)
+    if reading.filtered and not as_json:
+        session.print(FILTERED)
+
+
+def _print_lines(session: Session, lines: Iterable[Line], *, as_json: bool) -> None:
+    """Print lines as they come, until Ctrl-C."""
     any_line = False
-    try:
-        for fact, now in chain(present, reading.coming() if follow else ()):
+    with suppress(KeyboardInterrupt):
+        for fact, now in lines:
             any_line = True
             if as_json:
                 session.show_json_line(fact)
             else:
                 session.print(tables.fact_line(fact, now))
-    except KeyboardInterrupt:
-        return
-    if not any_line:
-        session.console.print("The journal has no such line.")
+        if not any_line:
+            session.console.print("The journal has no such line.")
 
 
 class _Reading:
@@ -95,6 +102,7 @@ class _Reading:
         self._client = client
         self._asked = asked
         self.end = 0
+        self.filtered = False
 
     def present(self) -> Iterator[Line]:
         """The lines that are there."""
@@ -102,6 +110,7 @@ class _Reading:
         while more:
             reply = self._client.get("journal", query={**self._asked, "after": self.end})
             self.end = reply.content["end"]
+            self.filtered = bool(reply.content.get("filtered"))
             more = reply.content["more"]
             yield from ((fact, reply.now) for fact in reply.content["items"])
 

@@ -27,6 +27,8 @@ AsJson = Annotated[
     bool, flag("--json", help="Print the JSON of the operator API. May stand anywhere.")
 ]
 
+FILTERED = "Filtered: only what belongs to your scopes is shown."  # to owners
+
 Render = Callable[[Any, datetime], RenderableType]
 
 
@@ -61,6 +63,8 @@ class Session(Struct, frozen=True):
         else:
             shown = render(reply.content, reply.now)
             self.print(shown) if isinstance(shown, str | Text) else self.console.print(shown)
+            if isinstance(reply.content, dict) and reply.content.get("filtered"):
+                self.print(Text(FILTERED, style="dim"))
 
     def print(self, text: str | Text) -> None:
         """Print text. Its lines stay whole for a reader like grep, to whom no width is known; on a

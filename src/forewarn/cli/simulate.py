@@ -13,11 +13,19 @@ import typer
 
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.serve import LISTENERS_PRINTED_MAX, program, run_to_end
+from forewarn.cli.serve import (
+    LINK_IS_GOOD,
+    LISTENERS_PRINTED_MAX,
+    authority_line,
+    program,
+    run_to_end,
+    said_authority,
+)
 from forewarn.cli.session import AsJson, Session, flag, session_of
 from forewarn.core.errors import Invalid, Refusal
 from forewarn.emulator.clock import parse_speed
 from forewarn.emulator.fleet import inventory_text, read_computer_names
+from forewarn.emulator.impact_command import read_command
 from forewarn.emulator.instance_values import read_option
 from forewarn.settings import (
     OPERATOR_TOKEN_FILE,
@@ -31,7 +39,6 @@ from forewarn.settings import (
 )
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.instants import parse_time, time_text
-from forewarn.wiring.impact_command import read_command
 from forewarn.wiring.process import CannotStart
 from forewarn.wiring.simulate import LINK_LOCAL, EmulationPlan, Running, run_emulator
 
@@ -208,10 +215,12 @@ def _say_in_json(running: Running) -> None:
             "operator_url": running.operator_url,
             "operator_token_file": str(running.data / OPERATOR_TOKEN_FILE),
             "operator_socket": str(running.operator_socket),
+            **said_authority(running.operator_authority),
             "vm_urls": running.vm_urls,
             "now": time_text(running.now_ms),
             "data": str(running.data),
             "seed": running.seed,
+            "console_link": running.console_link,
         }
     )
 
@@ -227,7 +236,10 @@ def _lines(running: Running) -> Iterator[str]:
     yield f"  time            {time_text(running.now_ms)}, {_pace(running.speed)}"
     yield f"  seed            {running.seed}: with --seed and --start the same run comes again"
     token = running.data / OPERATOR_TOKEN_FILE
+    yield f"  console         {running.console_link}"
+    yield f"                  {LINK_IS_GOOD}"
     yield f"  operator API    {running.operator_url}   (token in {token})"
+    yield from authority_line(running.operator_authority)
     yield "  VMs:"
     width = max(map(len, running.vm_urls), default=0)
     for vm, url in list(running.vm_urls.items())[:LISTENERS_PRINTED_MAX]:

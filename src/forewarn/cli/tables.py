@@ -93,7 +93,7 @@ def last_poll(vm: dict[str, Any], now: datetime) -> Text:
     """When a VM last polled, and whether its agent has stopped; what is not known is not said."""
     said = str(vm.get("reading", "unknown"))  # a service before this one does not say it
     away = times.away(vm["polled"], now) if said != "unknown" else ""
-    words = {"never": "never", "reading": away, "stopped": "stopped", "unknown": "unknown"}[said]
+    words = away if said == "reading" else said
     if said == "stopped" and away:
         words = f"stopped, {away}"
     return Text(words, style={"stopped": "bold red", "reading": ""}.get(said, "dim"))
@@ -125,6 +125,8 @@ def hosts(items: Items, now: datetime) -> RenderableType:
             "There are no hosts. `forewarn inventory apply FILE` adds some; a `forewarn control`"
             " has those that join: `forewarn host invite NAME`."
         )
+    if "capacity" not in items[0]:
+        return _brief(items)
     # Only a control has hosts that join; elsewhere there is nothing to tell apart.
     joins = any(host["joined"] for host in items)
     columns = ("HOST", *(("JOINED",) if joins else ()), "HEALTH", "HEARTBEAT", "PLACEMENT")
@@ -141,6 +143,19 @@ def hosts(items: Items, now: datetime) -> RenderableType:
             str(host["open_operations"]),
         )
     return table
+
+
+def _brief(items: Items) -> RenderableType:
+    """Hosts as an owner sees them."""
+    table = new_table("HOST", "HEALTH", "HEARTBEAT")
+    for host in items:
+        table.add_row(host["name"], health({"fenced": False, **host}), heard(host))
+    return table
+
+
+def heard(host: dict[str, Any]) -> Text | str:
+    """Whether the host has a heartbeat."""
+    return "yes" if host["alive"] else Text("silent", style="bold red")
 
 
 def joined(host: dict[str, Any]) -> Text:
@@ -277,12 +292,20 @@ def fact_line(fact: dict[str, Any], now: datetime) -> Text:
         if fact[key]:
             line.append(f"  {word}{fact[key]}")
     if fact["by"]:
-        line.append(f"  by {fact['by']}")
+        line.append(f"  by {fact['by']}{_which(fact)}")
     details = (_detail(key, value, now) for key, value in fact["detail"].items())
     shown = ", ".join(detail for detail in details if detail)
     if shown:
         line.append(f"  {shown}", style="dim")
     return line
+
+
+def _which(fact: dict[str, Any]) -> str:
+    """Which principal it was, where the name alone does not say it."""
+    if fact.get("by_id") in (None, fact["by"], "operator"):
+        return ""
+    owner = "owner, " if fact["by_kind"] == "owner" else ""
+    return f" ({owner}{fact['by_id']})"
 
 
 def _detail(key: str, value: object, now: datetime) -> str:

@@ -254,7 +254,7 @@ def _report(url: str, options: Options, output: Format, *, strict: bool, quiet: 
     if skipped:
         first = skipped[0]
         _announce(
-            f"{len(skipped)} skipped, so that this says too little; {first.check.id}: {first.why}"
+            f"{len(skipped)} skipped, so the result is incomplete; {first.check.id}: {first.why}"
         )
         raise typer.Exit(EXIT_NOT_LOOKED)
 

@@ -17,6 +17,8 @@ from forewarn.core import hosts as host_rules
 from forewarn.core.model import Phase, Scope
 from forewarn.ports import Change
 
+OUTDATED_MIN = 64  # entries; so few are no reason to make the heap anew
+
 
 def instants(scope: Scope) -> Iterator[int]:
     """The wall times from which something of the scope is possible, as far as they are known."""
@@ -106,6 +108,7 @@ class Agenda:
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, name = heapq.heappop(self._heap)
             if self._at_ms.get(name) == at_ms:
+                del self._at_ms[name]
                 names.add(name)
         for name in names:
             scope = self._fleet.scope(name)
@@ -119,11 +122,24 @@ class Agenda:
         if _waits(scope, now_ms) or (next_ms is not None and next_ms <= now_ms):
             self._look_now.add(scope.name)
             self._at_ms.pop(scope.name, None)
-        elif next_ms is not None:
+        elif next_ms is None:
+            self._at_ms.pop(scope.name, None)
+        elif self._at_ms.get(scope.name) != next_ms:
             self._at_ms[scope.name] = next_ms
             heapq.heappush(self._heap, (next_ms, scope.name))
-        else:
-            self._at_ms.pop(scope.name, None)
+            self._drop_outdated()
+
+    def _drop_outdated(self) -> None:
+        """Make the heap anew once most of it is outdated: scopes that are polled all day plan
+        again with each poll that is saved, and what they planned before lies a day ahead.
+        """
+        if len(self._heap) > 2 * len(self._at_ms) + OUTDATED_MIN:
+            self._heap = [(at_ms, name) for name, at_ms in self._at_ms.items()]
+            heapq.heapify(self._heap)
+
+    def __len__(self) -> int:
+        """How many entries it has, outdated ones included."""
+        return len(self._heap)
 
     def _changed(self, scope: Scope) -> None:
         self._look_now.add(scope.name)

@@ -14,13 +14,20 @@ from forewarn.control.commands import Command
 from forewarn.control.hosts import action_claims, join_commands, report_commands, turn_parts
 from forewarn.control.inventory import apply_at_once, apply_in_slices
 from forewarn.control.transaction import Transaction
+from forewarn.core import tokens
 from forewarn.core.retention import Prunable
+from forewarn.core.tokens import Token
 
 R = TypeVar("R")
 
+# They write down what has happened already, whatever callers may do by now.
+HAPPENED = (commands.HostsLeft, commands.NoteAdoption, commands.NoteBackup)
+
 
 def decide(tx: Transaction, command: Command[R]) -> R:
-    """Decide a command within a transaction. Raises its Refusal."""
+    """Decide a command within a transaction. Raises its Refusal, or TokenEnded."""
+    if not isinstance(command, HAPPENED):
+        tokens.refuse_ended(tx.tokens, command.by, tx.now_ms)
     answer: R = DECIDERS[type(command)](tx, command)
     return answer
 
@@ -40,6 +47,39 @@ def _find_answer(tx: Transaction, command: commands.FindAnswer) -> commands.Answ
     from forewarn.control import idempotency  # noqa: PLC0415 - as above
 
     return idempotency.replayed(tx, key=command.key, fingerprint=command.fingerprint)
+
+
+# Few emulators have tokens, or refuse anything: what decides these is loaded with the first one.
+
+
+def _make_token(tx: Transaction, command: commands.MakeToken) -> Token:
+    from forewarn.control import access_commands  # noqa: PLC0415 - see above
+
+    return access_commands.make_token(tx, command)
+
+
+def _rotate_token(tx: Transaction, command: commands.RotateToken) -> Token:
+    from forewarn.control import access_commands  # noqa: PLC0415 - see above
+
+    return access_commands.rotate_token(tx, command)
+
+
+def _revoke_token(tx: Transaction, command: commands.RevokeToken) -> Token:
+    from forewarn.control import access_commands  # noqa: PLC0415 - see above
+
+    return access_commands.revoke_token(tx, command)
+
+
+def _note_token_use(tx: Transaction, command: commands.NoteTokenUse) -> None:
+    from forewarn.control import access_commands  # noqa: PLC0415 - see above
+
+    access_commands.note_token_use(tx, command)
+
+
+def _note_refused(tx: Transaction, command: commands.NoteRefused) -> None:
+    from forewarn.control import access_commands  # noqa: PLC0415 - see above
+
+    access_commands.note_refused(tx, command)
 
 
 def _prune(tx: Transaction, command: commands.Prune) -> Prunable:
@@ -63,10 +103,16 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.NoteAdoption: operator_commands.note_adoption,
     commands.ApproveEvent: operator_commands.approve_event,
     commands.CancelEvent: operator_commands.cancel_event,
+    commands.PostponeEvent: operator_commands.postpone_event,
     commands.CancelOperation: operator_commands.cancel_operation,
     commands.ReleaseScope: operator_commands.release_scope,
     commands.NoteBackup: operator_commands.note_backup,
     commands.TellTime: operator_commands.tell_time,
+    commands.MakeToken: _make_token,
+    commands.RotateToken: _rotate_token,
+    commands.RevokeToken: _revoke_token,
+    commands.NoteTokenUse: _note_token_use,
+    commands.NoteRefused: _note_refused,
     commands.ApplyInventory: apply_at_once.apply_inventory,
     commands.NothingToApply: apply_at_once.nothing_to_apply,
     commands.ApplyInventoryAtOnce: apply_in_slices.apply_inventory_at_once,

@@ -32,7 +32,7 @@ def written(command: Command[Any]) -> bytes:
 
 
 def read(text: bytes | str) -> Command[Any]:
-    """The command that was written. Raises Invalid for what is none that is known."""
+    """The command that was written. Raises Invalid for one that is not known."""
     try:
         command: Command[Any] = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -2,7 +2,7 @@
 
 A command says everything that its decision needs and that is not in the fleet, so it can be written
 down, read back and decided anew. `Command[R]` is one whose decision answers R. Which function
-decides which of them is `deciding`; times are those of the transaction that it decides in.
+decides which of them is `command_handlers`; times are those of the transaction that it decides in.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import msgspec
 
 from forewarn.control.hosts.report_slices import Report, Slice
 from forewarn.control.inventory.file_reader import InventoryClash, Mistake
+from forewarn.core.access import Access, Role
 from forewarn.core.errors import Refusal
 from forewarn.core.inventory.entries import Applied
 from forewarn.core.inventory.host_report import Traits
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import Principal
 from forewarn.core.retention import Prunable
+from forewarn.core.tokens import Token
 from forewarn.wire.instants import TimeInput, WindowInput
 
 R_co = TypeVar("R_co", covariant=True)
@@ -55,10 +57,11 @@ class RestartVm(Command[ScheduledEvent], frozen=True, kw_only=True):
 
 
 class RedeployVm(Command[ScheduledEvent], frozen=True, kw_only=True):
-    """Move a VM to another host, as its owner."""
+    """Move a VM to another host, as its owner; with `lose_disk` its local disks are empty there."""
 
     vm: str
     window: WindowInput | None = None
+    lose_disk: bool = False
 
 
 class DeleteVm(Command[ScheduledEvent], frozen=True, kw_only=True):
@@ -91,7 +94,8 @@ class MaintainHost(Command[Operation], frozen=True, kw_only=True):
     """Freeze or reboot a host, or move its VMs away (Redeploy).
 
     `duration_s` is the length of a Freeze; `description` replaces the words that guests read.
-    `break_domains` accepts that two update domains of one scope are hit at once.
+    `break_domains` accepts that two update domains of one scope are hit at once; `reason` says why.
+    `lose_disk`: the VMs of a Redeploy start with empty local disks.
     """
 
     host: str
@@ -101,6 +105,8 @@ class MaintainHost(Command[Operation], frozen=True, kw_only=True):
     duration_s: int | None = None
     description: str | None = None
     break_domains: bool = False
+    lose_disk: bool = False
+    reason: str = ""
 
 
 class DegradeHost(Command[Operation], frozen=True, kw_only=True):
@@ -122,22 +128,24 @@ class FailHost(Command[HostFailed], frozen=True, kw_only=True):
     """Say that a host has failed, and with `fenced` that it is surely off.
 
     The power of a simulated host is cut first, so that it is. Any other that is heard has not
-    failed: HostHeard, unless `force`.
+    failed: HostHeard, unless `force`, for a `reason`.
     """
 
     host: str
     fenced: bool = False
     force: bool = False
+    reason: str = ""
 
 
 class RepairHost(Command[Host], frozen=True, kw_only=True):
     """Say that a degraded or failed host is well again; a simulated one gets its power back.
 
-    Any other that is not heard: HostSilent, unless `force`.
+    Any other that is not heard: HostSilent, unless `force`, for a `reason`.
     """
 
     host: str
     force: bool = False
+    reason: str = ""
 
 
 class CloseHost(Command[Host], frozen=True, kw_only=True):
@@ -164,10 +172,13 @@ class NoteAdoption(Command[None], frozen=True, kw_only=True):
 
 
 class ApproveEvent(Command[ScheduledEvent], frozen=True, kw_only=True):
-    """Say go ahead in place of a VM, for a reason. `event_id` may be the beginning of one."""
+    """Say go ahead in place of a VM, for a reason; or as the owner of its scope, without one.
+
+    `event_id` may be the beginning of one.
+    """
 
     event_id: str
-    reason: str
+    reason: str = ""
 
 
 class EventCanceled(msgspec.Struct, frozen=True):
@@ -184,6 +195,29 @@ class CancelEvent(Command[EventCanceled], frozen=True, kw_only=True):
     """
 
     event_id: str
+
+
+class EventPostponed(msgspec.Struct, frozen=True):
+    """The event that was announced anew, and the ids of all that were withdrawn and announced.
+
+    Both are in the same order, that of the event that was named first.
+    """
+
+    event: ScheduledEvent
+    withdrawn: tuple[str, ...]
+    announced: tuple[str, ...]
+
+
+class PostponeEvent(Command[EventPostponed], frozen=True, kw_only=True):
+    """Withdraw a scheduled event and announce it anew, later. A whole operation moves together.
+
+    `event_id` may be the beginning of one. `until` is the earliest start without approval; if its
+    minimum notice ends later, then that is. `reason` may be empty.
+    """
+
+    event_id: str
+    until: TimeInput
+    reason: str = ""
 
 
 class CancelOperation(Command[Operation], frozen=True, kw_only=True):
@@ -280,13 +314,18 @@ class Answer(msgspec.Struct, frozen=True):
 class Once(Command[Answer], frozen=True, kw_only=True):
     """An order that is carried out at most once under `key`, and its answer to the operator.
 
-    `fingerprint` tells it from other orders: IdempotencyMismatch if the key was used for one of
-    those. Without a key nothing is remembered.
+    `access` is what who gives it may do: Forbidden if the order needs more than that, or is about
+    a scope that is not theirs when it is decided. `fingerprint` tells it from other orders:
+    IdempotencyMismatch if the key was used for one of those. Without a key nothing is remembered.
+    `effect` is that which its author was shown before (`previews`): EffectMoved if the order would
+    do something else by now.
     """
 
     order: Order | InventoryOrder
+    access: Access
     key: str | None
     fingerprint: str
+    effect: str = ""
 
 
 class FindAnswer(Command[Answer | None], frozen=True, kw_only=True):
@@ -300,6 +339,59 @@ class NoteBackup(Command[None], frozen=True, kw_only=True):
     """Write down that a backup was given, to whom, and how large it was."""
 
     size: int
+
+
+# Who may come in.
+
+
+class MakeToken(Command[Token], frozen=True, kw_only=True):
+    """Let a person or program in by a token. The secret was made before; its hash is kept.
+
+    `later`: scopes that are not there yet are meant all the same.
+    """
+
+    token_id: str
+    name: str
+    role: Role
+    scopes: tuple[str, ...] = ()
+    secret_hash: str
+    valid_ms: int
+    later: bool = False
+
+
+class RotateToken(Command[Token], frozen=True, kw_only=True):
+    """Give a token another secret and a new expiry. The old secret lets nothing in any more."""
+
+    token_id: str
+    secret_hash: str
+    valid_ms: int
+
+
+class RevokeToken(Command[Token], frozen=True, kw_only=True):
+    """Let nothing in by a token any more, from the commit on."""
+
+    token_id: str
+
+
+class NoteTokenUse(Command[None], frozen=True, kw_only=True):
+    """A token has let in. Kept coarsely, and not in the journal."""
+
+    token_id: str
+
+
+class NoteRefused(Command[None], frozen=True, kw_only=True):
+    """Write down that callers were not let in, or lacked a right: so many since the last line.
+
+    `who`, `address` and `what` are those of the last of them, as far as they are known; `token` is
+    the id of the token that it showed.
+    """
+
+    reason: str
+    count: int
+    address: str = ""
+    who: Principal | None = None
+    what: str = ""
+    token: str = ""
 
 
 class TellTime(Command[int], frozen=True, kw_only=True):
@@ -403,9 +495,9 @@ class TakeTurn(Command[TurnResult], frozen=True, kw_only=True):
     If it was silent for long, guests there could not read: that time was no notice. `holding` are
     the claims it works on (action id, epoch). `confirms` are incarnations that it shows, by scope;
     refused for one that never was, but not for a scope that has left. Of what guests did in passing
-    (`polls` are ages, by scope; `first_polls` are VMs that had never polled) that of its own VMs is
-    kept. An end is refused if the claim is held no more. `refuses` is why it obeys nothing of this
-    control, in its words.
+    (`polls` are ages, by scope; `first_polls` are VMs that had never polled; `rebooted` are VMs
+    that were, without an order) that of its own VMs is kept. An end is refused if the claim is held
+    no more. `refuses` is why it obeys nothing of this control, in its words.
     """
 
     host: str
@@ -417,6 +509,7 @@ class TakeTurn(Command[TurnResult], frozen=True, kw_only=True):
     returned: tuple[str, ...] = ()
     ended: tuple[EndedAction, ...] = ()
     first_polls: tuple[str, ...] = ()
+    rebooted: tuple[str, ...] = ()
 
 
 class HandedOut(msgspec.Struct, frozen=True):
@@ -622,8 +715,12 @@ Order = (
     | OpenHost
     | ApproveEvent
     | CancelEvent
+    | PostponeEvent
     | CancelOperation
     | ReleaseScope
+    | MakeToken
+    | RotateToken
+    | RevokeToken
 )
 
 # What applies a file, or decides to.
@@ -636,3 +733,4 @@ VM_ORDERS: Mapping[EventType, type[RestartVm | RedeployVm | DeleteVm | EvictVm]]
     EventType.TERMINATE: DeleteVm,
     EventType.PREEMPT: EvictVm,
 }
+EVENT_TYPE_OF = {order: event_type for event_type, order in VM_ORDERS.items()}

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from forewarn.core import whereabouts
 from forewarn.core.incarnation_marks import VmKey
 from forewarn.core.model import Host, Operation, OperationPhase, Scope, Vm
+from forewarn.core.tokens import Token
 from forewarn.ports import DepartedVm, Snapshot
 
 
@@ -28,10 +29,12 @@ class FleetIndex:
         self.operations: dict[str, Operation] = {}
         self.inventory = snapshot.inventory  # the text that was decided last
         self.unfinished = snapshot.unfinished  # noted while that is not applied whole
+        self.journal = snapshot.journal  # which lines there are
         # Of the definitions that are kept, by VM: those VMs, and only those, a host has shown.
         self.digests: dict[str, str] = dict(snapshot.digests)
         # VMs that have left, those that left longest ago first.
         self.departed: dict[VmKey, DepartedVm] = {one.key: one for one in snapshot.departed_vms}
+        self.tokens: dict[str, Token] = {one.token_id: one for one in snapshot.tokens}
         self.vms: dict[str, Vm] = {}
         self.scope_of_vm: dict[str, str] = {}
         self.scope_of_event: dict[str, str] = {}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.published_fleet import PublishedFleet
-from forewarn.core import ending, explain, notice, placement
+from forewarn.core import ending, explain, notice, placement, windows
 from forewarn.core.model import (
     MINUTE_MS,
     EndedAs,
@@ -20,13 +20,14 @@ from forewarn.core.model import (
     Phase,
     ScheduledEvent,
     Scope,
+    Vm,
 )
 from forewarn.core.starting import HoldReason
 from forewarn.metrics import Counts, Family, gauge, gauges
 from forewarn.ports import Change
 
 OVERDUE_AFTER_MS = 15 * MINUTE_MS  # since it could have started
-AGENTS_SILENT_AFTER_MS = 30 * MINUTE_MS  # hosts tell of polls every five minutes
+AGENTS_SILENT_AFTER_MS = 30 * MINUTE_MS
 EXPLAINED_MAX = 2_000  # events, at one scrape: each is asked what holds it
 # What holds nothing up: an event that is not due yet, and one that is being carried out.
 NOT_HELD = frozenset(
@@ -40,7 +41,7 @@ class FleetMetrics:
     def __init__(self, fleet: PublishedFleet) -> None:
         self._fleet = fleet
         self._held: set[str] = set()
-        self._polled_ms: dict[str, int] = {}  # of enabled scopes
+        self._agents: dict[str, tuple[Vm, ...]] = {}  # of enabled scopes: VMs that have polled
         self._operations = Counts(
             "forewarn_operations_ended", "Operations that have ended, by how.", "outcome"
         )
@@ -55,7 +56,7 @@ class FleetMetrics:
                 self._keep(scope)
             for name in change.removed_scopes:
                 self._held.discard(name)
-                self._polled_ms.pop(name, None)
+                self._agents.pop(name, None)
             for before, operation in change.operations:
                 ended_as = ending.ended_as(operation)
                 if ended_as is not None and (before is None or ending.ended_as(before) is None):
@@ -66,21 +67,22 @@ class FleetMetrics:
             self._held.discard(scope.name)
         else:
             self._held.add(scope.name)
-        if scope.enabled and scope.polled_ms is not None:
-            self._polled_ms[scope.name] = scope.polled_ms
+        agents = tuple(vm for vm in scope.vms if vm.has_polled and not vm.off)
+        if scope.enabled and agents:
+            self._agents[scope.name] = agents
         else:
-            self._polled_ms.pop(scope.name, None)
+            self._agents.pop(scope.name, None)
 
     def collect(self) -> Iterator[Family]:
         look = self._fleet.look()
         yield from self._operations.collect()
         yield from _of_hosts(look)
         yield from self._of_scopes(look)
-        silent_from_ms = look.now_ms - AGENTS_SILENT_AFTER_MS
+        agents = (vm for vms in self._agents.values() for vm in vms)
         yield gauge(
             "forewarn_agents_silent",
-            "Enabled scopes of which no VM has polled for 30 minutes; after a day they are silent.",
-            sum(polled_ms < silent_from_ms for polled_ms in self._polled_ms.values()),
+            "VMs that polled once and run where hosts are heard, without a poll for 30 minutes.",
+            sum(look.agent_silent(vm, AGENTS_SILENT_AFTER_MS) for vm in agents),
         )
 
     def _of_scopes(self, look: FleetLook) -> Iterator[Family]:
@@ -135,7 +137,9 @@ def _is_overdue(scope: Scope, event: ScheduledEvent, now_ms: int) -> bool:
     if event.phase is not Phase.SCHEDULED:
         return False
     from_ms = notice.due_from_ms(event, unasked=placement.all_off(scope, event))
-    return from_ms is not None and now_ms - from_ms >= OVERDUE_AFTER_MS
+    if from_ms is None:
+        return False
+    return now_ms - max(from_ms, windows.opens_ms(event.window)) >= OVERDUE_AFTER_MS
 
 
 def _of_hosts(look: FleetLook) -> Iterable[Family]:

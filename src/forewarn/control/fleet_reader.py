@@ -9,9 +9,20 @@ from forewarn.control.hosts.observed import Hearing, ReportedVm
 from forewarn.core import placement
 from forewarn.core.errors import NotFound
 from forewarn.core.inventory.host_report import Power
-from forewarn.core.model import Host, Operation, Policy, ScheduledEvent, Scope, Vm
+from forewarn.core.model import (
+    Decision,
+    Host,
+    Operation,
+    OperationPhase,
+    Policy,
+    ScheduledEvent,
+    Scope,
+    Vm,
+)
 from forewarn.core.reading import Reading, reading
 from forewarn.core.suggestions import meant
+from forewarn.core.tokens import Tokens
+from forewarn.ports import JournalExtent
 
 
 class FleetReader:
@@ -107,6 +118,11 @@ class FleetReader:
         return self._index.busy_scopes
 
     @property
+    def tokens(self) -> Tokens:
+        """Every token that is kept, by id."""
+        return self._index.tokens
+
+    @property
     def scope_of_vm(self) -> Mapping[str, str]:
         return self._index.scope_of_vm
 
@@ -119,6 +135,11 @@ class FleetReader:
     def unfinished(self) -> str:
         """What was noted of that file while it is not applied whole; else empty."""
         return self._index.unfinished
+
+    @property
+    def journal(self) -> JournalExtent:
+        """Which lines the journal has."""
+        return self._index.journal
 
     @property
     def digests(self) -> Mapping[str, str]:
@@ -143,7 +164,15 @@ class FleetReader:
             polled_ago_ms=self._heard.polled_ago_ms(vm),
             listened_ms=self._heard.up_ms(),
             host_alive=self.alive(vm.host),
+            polls_told=self._heard.tells_polls(vm.host),
         )
+
+    def agent_silent(self, vm: Vm, after_ms: int) -> bool:
+        """True if a VM that has polled has not for so long, though its host would have told it."""
+        ago_ms = self._heard.polled_ago_ms(vm)
+        if (self._heard.up_ms() if ago_ms is None else ago_ms) < after_ms:
+            return False
+        return self._heard.tells_polls(vm.host) and self.alive(vm.host)
 
     def silences(self, host: str) -> int:
         """How often the host was silent and came back."""
@@ -193,6 +222,48 @@ class FleetLook(FleetReader):
         if self._places is None:
             self._places = super().places()
         return self._places
+
+    def after(self, decision: Decision) -> FleetAfter:
+        """The fleet as it would be after a decision that is not taken."""
+        return FleetAfter(self._index, self._heard, self.policy, self.now_ms, decision)
+
+
+class FleetAfter(FleetLook):
+    """A look at what a decision would lead to, as far as `core.fleet.Fleet` asks: nothing changes.
+
+    Which scopes are on a host is as it is now: no order moves a VM at once.
+    """
+
+    def __init__(
+        self,
+        index: FleetIndex,
+        heard: Hearing,
+        policy: Policy,
+        now_ms: int,
+        decision: Decision,
+    ) -> None:
+        super().__init__(index, heard, policy, now_ms=now_ms)
+        self._hosts = {host.name: host for host in decision.hosts}
+        self._scopes = {scope.name: scope for scope in decision.scopes}
+        self._operations = {one.operation_id: one for one in decision.operations}
+
+    def host(self, name: str) -> Host | None:
+        return self._hosts.get(name) or super().host(name)
+
+    def scope(self, name: str) -> Scope | None:
+        return self._scopes.get(name) or super().scope(name)
+
+    def scopes_on(self, host: str) -> Sequence[Scope]:
+        return [self._scopes.get(scope.name, scope) for scope in super().scopes_on(host)]
+
+    def operation(self, operation_id: str) -> Operation | None:
+        return self._operations.get(operation_id) or super().operation(operation_id)
+
+    def operations_on(self, host: str) -> Sequence[Operation]:
+        here = {one.operation_id: one for one in super().operations_on(host)}
+        here |= {key: one for key, one in self._operations.items() if one.host == host}
+        found = (one for one in here.values() if one.phase is not OperationPhase.ENDED)
+        return sorted(found, key=lambda one: (one.ordered_ms, one.operation_id))
 
 
 def _names(what: str, name: str, known: Iterable[str]) -> str:

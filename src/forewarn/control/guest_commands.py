@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from forewarn.control import commands
 from forewarn.control.hosts.access import need_own_vm, own_vms
 from forewarn.control.transaction import Transaction
-from forewarn.core import consent
+from forewarn.core import consent, power, scheduling
 from forewarn.core.errors import Conflict, NotFound, NotYours
 from forewarn.ports import FirstRead
 
@@ -20,8 +20,7 @@ def approve_events(tx: Transaction, command: commands.ApproveEvents) -> None:
     consent.refuse_unseen(scope, event_ids)
     missing = [i for i in event_ids if scope.event(i) is None]
     known = tx.known_ids(scope.name, missing) if missing else frozenset()
-    by = str(command.by)
-    tx.apply(consent.approve(scope, event_ids, known=known, by=by, now_ms=tx.now_ms))
+    tx.apply(consent.approve(scope, event_ids, known=known, by=command.by, now_ms=tx.now_ms))
 
 
 def enable_scope(tx: Transaction, command: commands.EnableScope) -> None:
@@ -53,7 +52,8 @@ def confirm_scope(tx: Transaction, host: str, name: str, incarnation: int) -> No
 
 def keep_traces(tx: Transaction, command: commands.TakeTurn) -> None:
     """Nothing of it may be refused: a VM that has left must not cost the others theirs."""
-    if not (command.first_reads or command.polls or command.returned or command.first_polls):
+    traces = (command.first_reads, command.polls, command.returned, command.first_polls)
+    if not any(traces) and not command.rebooted:
         return
     host = command.host
     own = {scope.name: {vm.name for vm in own_vms(scope, host)} for scope in tx.scopes_on(host)}
@@ -71,6 +71,10 @@ def keep_traces(tx: Transaction, command: commands.TakeTurn) -> None:
     for vm in command.returned:
         if vm in all_own:
             _returned(tx, vm)
+    for name, vms in own.items():
+        scope = tx.scope(name) if vms.intersection(command.rebooted) else None
+        if scope is not None and scheduling.is_enabled(scope, tx.policy):
+            tx.apply(power.rebooted(scope, vms.intersection(command.rebooted), tx.now_ms))
 
 
 def _returned(tx: Transaction, vm: str) -> None:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from forewarn.control import order_answers
+from forewarn.control import order_answers, order_rights, previews
 from forewarn.control.commands import Answer, Once
 from forewarn.control.order_answers import Decide
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import IdempotencyMismatch, Invalid
+from forewarn.core.principal import OPERATOR
 from forewarn.ports import RememberedAnswer
 
 KEY_CHARS_MAX = 128
@@ -37,10 +38,14 @@ def key_of(values: Sequence[str]) -> str | None:
     return values[0]
 
 
-def fingerprint(method: str, path: str, body: bytes) -> str:
-    """What makes two requests the same order: verb, path and body, byte for byte."""
+def fingerprint(method: str, path: str, body: bytes, *, by: str = OPERATOR.id) -> str:
+    """What makes two requests the same order: verb, path and body, byte for byte, and who asks.
+
+    `by` is the id of the principal: what one was answered is not shown to another.
+    """
     digest = hashlib.sha256()
-    for part in (method.encode(), path.encode(), body):
+    who = () if by == OPERATOR.id else (by.encode(),)  # as before there were others
+    for part in (method.encode(), path.encode(), body, *who):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.hexdigest()
@@ -63,11 +68,14 @@ def replayed(tx: Transaction, *, key: str | None, fingerprint: str) -> Answer | 
 
 
 def once(tx: Transaction, command: Once, decide: Decide) -> Answer:
-    """Carry an order out, or find the answer that it got before."""
+    """Carry an order out, or find the answer that it got before. Raises Forbidden."""
+    order = order_rights.allowed(tx, command.access, command.order)
     before = replayed(tx, key=command.key, fingerprint=command.fingerprint)
     if before is not None:
         return before
-    text = msgspec.json.encode(order_answers.carried_out(tx, command.order, decide)).decode()
+    if command.effect:
+        previews.refuse_other_effect(tx, order, command.effect)
+    text = msgspec.json.encode(order_answers.carried_out(tx, order, decide)).decode()
     remember(tx, command.key, command.fingerprint, text)
     return Answer(text=text, repeated=False)
 

@@ -10,23 +10,25 @@ import queue
 import threading
 from collections.abc import Sequence
 
+from forewarn.core.facts import detail_text
 from forewarn.core.model import Fact
 from forewarn.logs import Log
 from forewarn.ports import Change
+from forewarn.wire.instants import needed_time_text
 
 LINES_WAITING_MAX = 10_000  # more are left out, and counted: the journal has them all
 END_LIMIT_S = 5.0  # for what is left when the service ends
 
 log = Log(__name__)
 
-_FIELDS = ("scope", "event_id", "operation_id", "host", "vm", "by")
+_FIELDS = ("scope", "event_id", "operation_id", "host", "vm", "by", "by_kind", "by_id")
 
 
 class JournalLog:
     """Writes facts to the log, in their order. `committed` is called on the event loop."""
 
     def __init__(self, *, waiting_max: int = LINES_WAITING_MAX) -> None:
-        self._waiting: queue.Queue[Fact | None] = queue.Queue(waiting_max)
+        self._waiting: queue.Queue[tuple[int, Fact] | None] = queue.Queue(waiting_max)
         self._left_out = 0
         self._thread = threading.Thread(target=self._write, name="journal-log", daemon=True)
         self._thread.start()
@@ -34,9 +36,9 @@ class JournalLog:
     def committed(self, changes: Sequence[Change]) -> None:
         """Have the log say what a commit has added to the journal. Never waits."""
         for change in changes:
-            for fact in change.facts:
+            for line in change.lines:
                 try:
-                    self._waiting.put_nowait(fact)
+                    self._waiting.put_nowait((line.number, line.fact))
                 except queue.Full:
                     self._left_out += 1
 
@@ -49,18 +51,19 @@ class JournalLog:
         self._thread.join(END_LIMIT_S)
 
     def _write(self) -> None:
-        while (fact := self._waiting.get()) is not None:
-            log.info("fact", **fields_of(fact))
+        while (line := self._waiting.get()) is not None:
+            log.info("fact", **fields_of(*line))
             left_out, self._left_out = self._left_out, 0
             if left_out:
                 log.warning("facts_left_out", lines=left_out, remedy="`forewarn journal` has them")
 
 
-def fields_of(fact: Fact) -> dict[str, object]:
-    """What one line says. What is empty is left out."""
+def fields_of(number: int, fact: Fact) -> dict[str, object]:
+    """What one line says: `at` is when it happened. What is empty is left out."""
     named = {name: getattr(fact, name) for name in _FIELDS}
-    found: dict[str, object] = {"kind": fact.kind.value}
+    at = needed_time_text(fact.at_ms)
+    found: dict[str, object] = {"number": number, "at": at, "kind": fact.kind.value}
     found.update((name, value) for name, value in named.items() if value)
-    if fact.detail:
-        found["detail"] = dict(fact.detail)
+    if fact.detail is not None:
+        found["detail"] = detail_text(fact.detail)
     return found

@@ -33,7 +33,11 @@ NOTICE_BUCKETS_S = (1, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400, 604
 GUEST = "guest"
 WHY_NOT_TOLD = ("failure", "silent")
 ORDER_OUTCOMES = ("accepted", "repeated", "refused", "failed")
-APPROVERS = {PrincipalKind.OPERATOR: "operator", PrincipalKind.CONTROL: "policy"}
+APPROVERS = {
+    PrincipalKind.OPERATOR: "operator",
+    PrincipalKind.OWNER: "owner",
+    PrincipalKind.CONTROL: "policy",
+}
 
 
 class ControlMetrics:
@@ -67,7 +71,7 @@ class ControlMetrics:
             "forewarn_events_ended", "Events that have ended.", "event_type", "phase"
         )
         self._approvals = self._counter(
-            "forewarn_approvals", "Events approved, by whom: guest, operator, policy.", "by"
+            "forewarn_approvals", "Events approved, by whom: guest, owner, operator, policy.", "by"
         )
         self._exempted = self._counter(
             "forewarn_domain_exemptions",
@@ -84,14 +88,13 @@ class ControlMetrics:
         self._answers = self._counter(
             "forewarn_operator_answers", "Answers of the operator API, by status.", "status"
         )
+        self._access_refused = self._counter(
+            "forewarn_access_refused",
+            "Requests to the operator API that were not let in, or lacked a right, by reason.",
+            "reason",
+        )
         self._first_reads = self._counter("forewarn_first_reads", "First reads that were kept.")
-        self._failures = self._counter("forewarn_store_failures", "Failures of the store.")
-        self._errors = self._counter(
-            "forewarn_operator_errors", "Errors of ours in the operator API, each of them logged."
-        )
-        self._tick_errors = self._counter(
-            "forewarn_ticker_errors", "Ticks that broke, each of them logged."
-        )
+        self._count_what_breaks()
         self._unread = self._counter(
             "forewarn_started_unread", "Events that started unread and unapproved.", "event_type"
         )
@@ -99,6 +102,15 @@ class ControlMetrics:
         self._lag_s = 0.0
         self._begin()
         self._ask(lambda: gauges("forewarn_build", "Always 1.", ["version"], [([version()], 1)]))
+
+    def _count_what_breaks(self) -> None:
+        self._failures = self._counter("forewarn_store_failures", "Failures of the store.")
+        self._errors = self._counter(
+            "forewarn_operator_errors", "Errors of ours in the operator API, each of them logged."
+        )
+        self._tick_errors = self._counter(
+            "forewarn_ticker_errors", "Ticks that broke, each of them logged."
+        )
 
     def _begin(self) -> None:
         """Every value of a label that has a fixed set is there from the start."""
@@ -123,7 +135,7 @@ class ControlMetrics:
         return gauge("forewarn_ticker_lag_seconds", text, self._lag_s)
 
     def _ask(self, read: Callable[[], Family]) -> None:
-        self._shown.add(_Asked(read))
+        self._shown.add(_ScrapedNumber(read))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counts:
         counts = Counts(name, text, *labels)
@@ -183,8 +195,13 @@ class ControlMetrics:
                 self._scope_changed(before, after)
             for name in change.removed_scopes:
                 self._forget(name)
-            for fact in change.facts:
-                self._count_fact(fact, change)
+            for line in change.lines:
+                self._count_fact(line.fact, change)
+
+    @property
+    def backup_ms(self) -> int | None:
+        """When the last backup was given, as far as the journal says."""
+        return self._backup_ms or None
 
     def tick(self, lag_s: float) -> None:
         """A tick was late by this much."""
@@ -200,6 +217,14 @@ class ControlMetrics:
     def order(self, order: str, outcome: str) -> None:
         """An operator's order ended: accepted, repeated, refused or failed."""
         self._orders.add(order, outcome)
+
+    def expect_refusals(self, reasons: Iterable[str]) -> None:
+        """Requests can be refused for these reasons: show them at 0."""
+        self._access_refused.begin(reasons)
+
+    def access_refused(self, reason: str) -> None:
+        """A request to the operator API was not let in, or lacked a right."""
+        self._access_refused.add(reason)
 
     def answered(self, status: int) -> None:
         """The operator API has answered."""
@@ -303,7 +328,7 @@ class _OpenEvents:
         )
 
 
-class _Asked:
+class _ScrapedNumber:
     """One number that is asked for at a scrape."""
 
     def __init__(self, read: Callable[[], Family]) -> None:

@@ -5,15 +5,20 @@ An order that can start at once does so in the same transaction, so guests see o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from forewarn.control import commands
 from forewarn.control.event_ids import event_id_meant, operation_id_meant
+from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.transaction import Transaction
-from forewarn.core import consent, ending, hosts, scheduling, starting
+from forewarn.core import consent, ending, hosts, overrides, scheduling, starting
 from forewarn.core.errors import AlreadyEnded, Invalid, NotFound
+from forewarn.core.facts import AdoptionOrderedDetail, BackedUpDetail, by_whom
 from forewarn.core.model import (
     Cause,
+    Decision,
     EventType,
     Fact,
     FactKind,
@@ -25,44 +30,58 @@ from forewarn.core.model import (
     Scope,
     Window,
 )
+from forewarn.core.principal import PrincipalKind
 from forewarn.wire.instants import TimeInput, WindowInput
 from forewarn.wire.link_values import vm_traits
 
 EVENT_TYPES_OF_HOSTS = (EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY)
-_OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
+OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
 
 
 def restart_vm(tx: Transaction, command: commands.RestartVm) -> ScheduledEvent:
-    return _order_vm(tx, command, EventType.REBOOT)
+    return _order_vm(tx, command)
 
 
 def redeploy_vm(tx: Transaction, command: commands.RedeployVm) -> ScheduledEvent:
-    return _order_vm(tx, command, EventType.REDEPLOY)
+    return _order_vm(tx, command)
 
 
 def delete_vm(tx: Transaction, command: commands.DeleteVm) -> ScheduledEvent:
-    return _order_vm(tx, command, EventType.TERMINATE)
+    return _order_vm(tx, command)
 
 
 def evict_vm(tx: Transaction, command: commands.EvictVm) -> ScheduledEvent:
-    return _order_vm(tx, command, EventType.PREEMPT)
+    return _order_vm(tx, command)
 
 
-def _order_vm(tx: Transaction, command: _OfVm, event_type: EventType) -> ScheduledEvent:
-    cause = Cause.EVICTION if event_type is EventType.PREEMPT else Cause.ORDER
-    scope = tx.need_scope_of_vm(command.vm)
+def _order_vm(tx: Transaction, command: OfVm) -> ScheduledEvent:
+    scope = tx.need_scope_of_vm(command.vm).name  # before an id is made for what is not there
+    decision, event_id = vm_order(tx, command, event_id=tx.new_id())
+    tx.apply(decision)
+    _start_if_approved(tx, scope, event_id)
+    return need_event(tx, event_id)[1]
+
+
+def vm_order(fleet: FleetLook, command: OfVm, *, event_id: str) -> tuple[Decision, str]:
+    """What an order for a VM decides, and the id of its event: the one that is there already, if
+    the same is open. Changes nothing; `previews` asks it too.
+    """
+    event_type = commands.EVENT_TYPE_OF[type(command)]
     order = scheduling.Order(
         event_type=event_type,
-        cause=cause,
-        by=str(command.by),
-        window=_window(tx, command.window),
+        cause=Cause.EVICTION if event_type is EventType.PREEMPT else Cause.ORDER,
+        by=command.by,
+        window=_window(fleet, command.window),
+        lose_disk=isinstance(command, commands.RedeployVm) and command.lose_disk,
     )
-    decision, event_id = scheduling.order_for_vm(
-        scope, command.vm, order, event_id=tx.new_id(), now_ms=tx.now_ms, policy=tx.policy
+    return scheduling.order_for_vm(
+        fleet.need_scope_of_vm(command.vm),
+        command.vm,
+        order,
+        event_id=event_id,
+        now_ms=fleet.now_ms,
+        policy=fleet.policy,
     )
-    tx.apply(decision)
-    _start_if_approved(tx, scope.name, event_id)
-    return need_event(tx, event_id)[1]
 
 
 def start_vm(tx: Transaction, command: commands.StartVm) -> ScheduledEvent:
@@ -77,7 +96,7 @@ def start_vm(tx: Transaction, command: commands.StartVm) -> ScheduledEvent:
         tx,
         break_domains=command.break_domains,
         reason=command.reason,
-        by=str(command.by),
+        by=command.by,
         now_ms=tx.now_ms,
     )
     tx.apply(decision)
@@ -102,9 +121,11 @@ def need_event(tx: Transaction, event_id: str) -> tuple[Scope, ScheduledEvent]:
         return found
     ended = tx.kept_event(wanted)
     if ended is not None:
+        anew = f"Event {ended.postponed_to} took its place. " if ended.postponed_to else ""
         raise AlreadyEnded(
             f"Event {wanted} has ended: {_how(ended.phase.value, ended.outcome)}.",
-            f"`forewarn event show {wanted}` says more, `forewarn event list` shows the open ones.",
+            f"{anew}`forewarn event show {wanted}` says more, `forewarn event list` shows the open"
+            " ones.",
         )
     raise NotFound(f"There is no event {wanted}.", "`forewarn event list` shows the open ones.")
 
@@ -132,13 +153,22 @@ def _need_operation(tx: Transaction, given: str) -> Operation:
 
 def cancel_operation(tx: Transaction, command: commands.CancelOperation) -> Operation:
     operation = _need_operation(tx, command.operation_id)
-    by = str(command.by)
+    by = command.by
     decision = scheduling.cancel_whole(operation, tx, by=by, now_ms=tx.now_ms)
     tx.apply(decision)
     return tx.operation(operation.operation_id) or decision.operations[0]
 
 
 def maintain_host(tx: Transaction, command: commands.MaintainHost) -> Operation:
+    operation_id = tx.new_id()
+    tx.apply(maintenance(tx, command, operation_id=operation_id, ids=tx.ids()))
+    return tx.operations[operation_id]
+
+
+def maintenance(
+    fleet: FleetLook, command: commands.MaintainHost, *, operation_id: str, ids: Iterator[str]
+) -> Decision:
+    """What an order for a host decides. Changes nothing; `previews` asks it too."""
     if command.event_type not in EVENT_TYPES_OF_HOSTS:
         raise Invalid(
             f"A host cannot be maintained by {command.event_type.value}.",
@@ -147,52 +177,55 @@ def maintain_host(tx: Transaction, command: commands.MaintainHost) -> Operation:
     order = scheduling.Order(
         event_type=command.event_type,
         cause=Cause.MAINTENANCE,
-        by=str(command.by),
-        not_before_ms=_to_come_ms(tx, command.not_before),
-        window=_window(tx, command.window),
+        by=command.by,
+        not_before_ms=_to_come_ms(fleet, command.not_before),
+        window=_window(fleet, command.window),
         duration_s=command.duration_s,
         description=command.description,
+        lose_disk=command.lose_disk,
     )
-    operation_id = tx.new_id()
-    tx.apply(
-        scheduling.maintain(
-            tx.need_host(command.host),
-            order,
-            tx,
-            operation_id=operation_id,
-            ids=tx.ids(),
-            now_ms=tx.now_ms,
-            policy=tx.policy,
-            break_domains=command.break_domains,
-        )
+    return scheduling.maintain(
+        fleet.need_host(command.host),
+        order,
+        fleet,
+        operation_id=operation_id,
+        ids=ids,
+        now_ms=fleet.now_ms,
+        policy=fleet.policy,
+        break_domains=command.break_domains,
+        reason=command.reason,
     )
-    return tx.operations[operation_id]
 
 
 def degrade_host(tx: Transaction, command: commands.DegradeHost) -> Operation:
     operation_id = tx.new_id()
-    tx.apply(
-        hosts.degrade(
-            tx.need_host(command.host),
-            tx,
-            not_before_ms=_to_come_ms(tx, command.not_before),
-            window=_window(tx, command.window),
-            by=str(command.by),
-            operation_id=operation_id,
-            ids=tx.ids(),
-            now_ms=tx.now_ms,
-            policy=tx.policy,
-        )
-    )
+    tx.apply(degradation(tx, command, operation_id=operation_id, ids=tx.ids()))
     return tx.operations[operation_id]
 
 
-def _to_come_ms(tx: Transaction, when: TimeInput | None) -> int | None:
-    return None if when is None else when.to_come_ms(tx.now_ms)
+def degradation(
+    fleet: FleetLook, command: commands.DegradeHost, *, operation_id: str, ids: Iterator[str]
+) -> Decision:
+    """What it decides that a host is expected to fail. Changes nothing; `previews` asks it too."""
+    return hosts.degrade(
+        fleet.need_host(command.host),
+        fleet,
+        not_before_ms=_to_come_ms(fleet, command.not_before),
+        window=_window(fleet, command.window),
+        by=command.by,
+        operation_id=operation_id,
+        ids=ids,
+        now_ms=fleet.now_ms,
+        policy=fleet.policy,
+    )
 
 
-def _window(tx: Transaction, said: WindowInput | None) -> Window | None:
-    return None if said is None else said.window(tx.now_ms)
+def _to_come_ms(fleet: FleetLook, when: TimeInput | None) -> int | None:
+    return None if when is None else when.to_come_ms(fleet.now_ms)
+
+
+def _window(fleet: FleetLook, said: WindowInput | None) -> Window | None:
+    return None if said is None else said.window(fleet.now_ms)
 
 
 def fail_host(tx: Transaction, command: commands.FailHost) -> commands.HostFailed:
@@ -205,7 +238,8 @@ def fail_host(tx: Transaction, command: commands.FailHost) -> commands.HostFaile
             tx,
             fenced=command.fenced,
             force=command.force,
-            by=str(command.by),
+            reason=command.reason,
+            by=command.by,
             ids=tx.ids(),
             now_ms=tx.now_ms,
             policy=tx.policy,
@@ -221,54 +255,59 @@ def fail_host(tx: Transaction, command: commands.FailHost) -> commands.HostFaile
 
 
 def repair_host(tx: Transaction, command: commands.RepairHost) -> Host:
-    host, by = command.host, str(command.by)
+    host, by = command.host, command.by
     before = tx.need_host(host)
     switched_on = tx.restore_power(host)
     tx.apply(
         hosts.repair(
-            before, tx, by=by, now_ms=tx.now_ms, force=command.force, switched_on=switched_on
+            before,
+            tx,
+            by=by,
+            now_ms=tx.now_ms,
+            force=command.force,
+            reason=command.reason,
+            switched_on=switched_on,
         )
     )
     return tx.need_host(host)
 
 
 def close_host(tx: Transaction, command: commands.CloseHost) -> Host:
-    host, by = command.host, str(command.by)
+    host, by = command.host, command.by
     tx.apply(hosts.close(tx.need_host(host), by=by, now_ms=tx.now_ms))
     return tx.need_host(host)
 
 
 def open_host(tx: Transaction, command: commands.OpenHost) -> Host:
-    host, by = command.host, str(command.by)
+    host, by = command.host, command.by
     tx.apply(hosts.reopen(tx.need_host(host), by=by, now_ms=tx.now_ms))
     return tx.need_host(host)
 
 
 def note_adoption(tx: Transaction, command: commands.NoteAdoption) -> None:
-    tx.note(
-        Fact(
-            kind=FactKind.ADOPTION_ORDERED,
-            at_ms=tx.now_ms,
-            scope=tx.scope_of_vm.get(command.vm),
-            host=command.host,
-            vm=command.vm,
-            by=str(command.by),
-            detail={"traits": msgspec.to_builtins(vm_traits(command.traits))},
-        )
+    fact = Fact(
+        kind=FactKind.ADOPTION_ORDERED,
+        at_ms=tx.now_ms,
+        scope=tx.scope_of_vm.get(command.vm),
+        host=command.host,
+        vm=command.vm,
+        detail=AdoptionOrderedDetail(traits=msgspec.to_builtins(vm_traits(command.traits))),
     )
+    tx.note(by_whom(fact, command.by))
 
 
 def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledEvent:
     event_id = event_id_meant(tx, command.event_id)
     scope, event = need_event(tx, event_id)
+    owner = command.by.kind is PrincipalKind.OWNER
     tx.apply(
         consent.approve(
             scope,
             (event.event_id,),
             known=(event.event_id,),
-            by=str(command.by),
+            by=command.by,
             by_kind=command.by.kind,
-            reason=consent.need_reason(command.reason),
+            reason=(overrides.fitting if owner else consent.need_reason)(command.reason),
             now_ms=tx.now_ms,
         )
     )
@@ -280,7 +319,7 @@ def cancel_event(tx: Transaction, command: commands.CancelEvent) -> commands.Eve
     scope, event = need_event(tx, event_id)
     operation = tx.operation(event.operation_id or "")
     together = operation.members if operation else ((scope.name, event.event_id),)
-    by = str(command.by)
+    by = command.by
     tx.apply(scheduling.cancel(scope, event.event_id, tx, by=by, now_ms=tx.now_ms))
     scopes = ((tx.scope(name), member) for name, member in together)  # one may have left
     after = [found.event(member) for found, member in scopes if found is not None]
@@ -290,15 +329,40 @@ def cancel_event(tx: Transaction, command: commands.CancelEvent) -> commands.Eve
     )
 
 
+def postpone_event(tx: Transaction, command: commands.PostponeEvent) -> commands.EventPostponed:
+    from forewarn.core import postponing  # noqa: PLC0415 - most emulators postpone nothing
+
+    event_id = event_id_meant(tx, command.event_id)
+    scope, event = need_event(tx, event_id)
+    postponed = postponing.postpone(
+        scope,
+        event.event_id,
+        tx,
+        until_ms=command.until.to_come_ms(tx.now_ms),
+        reason=postponing.need_reason(command.reason),
+        by=command.by,
+        ids=tx.ids(),
+        now_ms=tx.now_ms,
+        policy=tx.policy,
+    )
+    tx.apply(postponed.decision)
+    return commands.EventPostponed(
+        event=need_event(tx, postponed.announced[0])[1],
+        withdrawn=postponed.withdrawn,
+        announced=postponed.announced,
+    )
+
+
 def release_scope(tx: Transaction, command: commands.ReleaseScope) -> Scope:
-    scope, by = command.scope, str(command.by)
+    scope, by = command.scope, command.by
     tx.apply(consent.release(tx.need_scope(scope), by=by, now_ms=tx.now_ms))
     return tx.need_scope(scope)
 
 
 def note_backup(tx: Transaction, command: commands.NoteBackup) -> None:
-    detail = {"bytes": command.size}
-    tx.note(Fact(kind=FactKind.BACKED_UP, at_ms=tx.now_ms, by=str(command.by), detail=detail))
+    detail = BackedUpDetail(bytes=command.size)
+    fact = Fact(kind=FactKind.BACKED_UP, at_ms=tx.now_ms, detail=detail)
+    tx.note(by_whom(fact, command.by))
 
 
 def tell_time(tx: Transaction, _: commands.TellTime) -> int:

@@ -16,13 +16,13 @@ from forewarn.core import scope_edits
 from forewarn.core.inventory.entries import Applied, NameChanges
 from forewarn.core.model import Host, Operation
 from forewarn.wire import operator_answers as wire
-from forewarn.wire.operator_json import event_as, event_json
+from forewarn.wire.operator_json import event_as, event_json, token_json
 
 R = TypeVar("R")
 
 
 class Decide(Protocol):
-    """Who decides commands: `deciding.decide`."""
+    """Who decides commands: `command_handlers.decide`."""
 
     def __call__(self, tx: Transaction, command: Command[R], /) -> R: ...
 
@@ -56,6 +56,15 @@ def carried_out(
                 silent_scopes=overview.silent_scopes([canceled.event]),
                 canceled=canceled.together,
             )
+        case commands.PostponeEvent():
+            postponed = decide(tx, order)
+            answer = event_as(
+                wire.EventPostponedJson,
+                postponed.event,
+                silent_scopes=overview.silent_scopes([postponed.event]),
+                withdrawn=postponed.withdrawn,
+                announced=postponed.announced,
+            )
         case commands.ReleaseScope():
             held = tx.need_scope(order.scope)
             answer = overview.scope_answer(tx, scope_edits.seal(held, decide(tx, order)))
@@ -66,6 +75,8 @@ def carried_out(
             | commands.DecideInventory()
         ):
             answer = _applied(decide(tx, order))
+        case commands.MakeToken() | commands.RotateToken() | commands.RevokeToken():
+            answer = token_json(decide(tx, order), tx.now_ms)
         case _:
             answer = overview.event_answer(decide(tx, order))
     return answer

@@ -7,7 +7,7 @@ about ended things take the store (`Control.read`). Nothing here decides.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -22,8 +22,9 @@ from forewarn.control.receipt import (
     read_ms,
     readable_ms,
     unread_by,
+    with_approval,
 )
-from forewarn.core import explain, scheduling, starting
+from forewarn.core import explain, postponing, scheduling, starting
 from forewarn.core import placement as placement_rules
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.explain import Explanation
@@ -32,10 +33,12 @@ from forewarn.core.model import (
     FactKind,
     Host,
     Operation,
+    Phase,
     ScheduledEvent,
     Scope,
     Vm,
 )
+from forewarn.core.principal import PrincipalKind
 from forewarn.ports import ListFilter, Store
 from forewarn.wire import operator_answers as answers
 from forewarn.wire.instants import needed_time_text, time_text
@@ -47,6 +50,7 @@ from forewarn.wire.operator_json import (
     operation_json,
     scope_as,
     scope_json,
+    seconds,
     vm_as,
 )
 
@@ -110,7 +114,7 @@ def list_vms(
         chosen = heapq.nsmallest(limit + 1, found, key=lambda vm: vm.name)
     else:
         chosen = fleet.vms_after(after, limit + 1)
-    items = (_vm_item(fleet, vm, fleet.need_scope_of_vm(vm.name)) for vm in chosen[:limit])
+    items = (vm_item(fleet, vm.name) for vm in chosen[:limit])
     return answers.VmPage(items=tuple(items), more=len(chosen) > limit)
 
 
@@ -125,14 +129,25 @@ def list_hosts(fleet: PublishedFleet, *, after: str, limit: int) -> answers.Host
 def list_scopes(fleet: PublishedFleet, *, after: str, limit: int) -> answers.ScopePage:
     """Scopes by name, those after `after`, with numbers in place of their VMs and events."""
     chosen = fleet.scopes_after(after, limit + 1)
-    items = (
-        replace(
-            scope_as(answers.ScopeJson, scope, enabled=_enabled(fleet, scope)),
-            polled=_scope_polled(fleet, scope),
-        )
-        for scope in chosen[:limit]
-    )
+    items = (scope_item(fleet, scope) for scope in chosen[:limit])
     return answers.ScopePage(items=tuple(items), more=len(chosen) > limit)
+
+
+def vm_item(fleet: FleetNow, name: str) -> answers.VmItem:
+    """A VM as lists show it."""
+    scope = fleet.need_scope_of_vm(name)
+    vm = fleet.vm(name)
+    if vm is None:
+        raise NotFound(f"There is no VM {name}.", "`forewarn vm list` shows the names.")
+    return _vm_item(fleet, vm, scope)
+
+
+def scope_item(fleet: FleetNow, scope: Scope) -> answers.ScopeJson:
+    """A scope as lists show it."""
+    return replace(
+        scope_as(answers.ScopeJson, scope, enabled=_enabled(fleet, scope)),
+        polled=_scope_polled(fleet, scope),
+    )
 
 
 def show_vm(fleet: FleetNow, name: str) -> answers.VmDetail:
@@ -197,15 +212,52 @@ def explain_event(fleet: FleetLook, event: ScheduledEvent) -> answers.EventExpla
     """What an event, as it was kept last, waits for; one that has ended waits for nothing."""
     found = fleet.open_event(event.event_id)
     if found is None:
-        explained, outcome = Explanation(phase=event.phase.value, holds=()), event.outcome
-    else:
-        explained, outcome = explain.explain_event(*found, fleet, fleet.now_ms), ""
+        return event_explanation(event, Explanation(phase=event.phase.value, holds=()))
+    explained = explain.explain_event(*found, fleet, fleet.now_ms)
+    may = postponing_json(fleet, *found)
+    return event_explanation(replace(event, outcome=""), explained, postponing=may)
+
+
+def event_explanation(
+    event: ScheduledEvent,
+    explained: Explanation,
+    *,
+    postponing: answers.PostponingJson | None = None,
+    filtered: bool = False,
+) -> answers.EventExplanationJson:
     return answers.EventExplanationJson(
         event_id=event.event_id,
-        outcome=outcome,
+        postponed_from=event.postponed_from,
+        postponed_to=event.postponed_to,
+        postponing=postponing,
+        outcome=event.outcome,
         phase=explained.phase,
         holds=_holds(explained),
         until=time_text(explained.until_ms),
+        filtered=filtered,
+    )
+
+
+def postponing_json(
+    fleet: FleetLook, scope: Scope, event: ScheduledEvent
+) -> answers.PostponingJson | None:
+    """What the owner of an event may still do to it."""
+    if event.phase is not Phase.SCHEDULED:
+        return None
+    left = postponing.allowance(
+        scope,
+        event,
+        fleet,
+        by=PrincipalKind.OWNER,
+        policy=fleet.policy,
+        now_ms=fleet.now_ms,
+    )
+    return answers.PostponingJson(
+        postponements=left.postponements,
+        postponed_seconds=seconds(left.postponed_ms),
+        times_left=left.times_left,
+        latest=time_text(left.latest_ms),
+        why_not=left.refused.refused if left.refused else "",
     )
 
 
@@ -213,15 +265,20 @@ def explain_operation(fleet: FleetLook, operation: Operation) -> answers.Operati
     """What an operation, as it was kept last, waits for."""
     found = fleet.operation(operation.operation_id)
     if found is None:
-        explained = Explanation(phase=operation.phase.value, holds=())
-    else:
-        explained = explain.explain_operation(found, fleet, fleet.now_ms)
+        return operation_explanation(operation, Explanation(phase=operation.phase.value, holds=()))
+    return operation_explanation(found, explain.explain_operation(found, fleet, fleet.now_ms))
+
+
+def operation_explanation(
+    operation: Operation, explained: Explanation, *, filtered: bool = False
+) -> answers.OperationExplanationJson:
     return answers.OperationExplanationJson(
         operation_id=operation.operation_id,
-        outcome=(found or operation).outcome,
+        outcome=operation.outcome,
         phase=explained.phase,
         holds=_holds(explained),
         until=time_text(explained.until_ms),
+        filtered=filtered,
     )
 
 
@@ -275,7 +332,7 @@ def _place(after: str) -> int | None:
     if not after:
         return None
     if not (after.isascii() and after.isdecimal()) or len(after) > CURSOR_CHARS_MAX:
-        raise Invalid("`after` is not where a list goes on.", "What `next` said is accepted.")
+        raise Invalid("`after` is not a valid cursor.", "Send the `next` of the page before.")
     return int(after)
 
 
@@ -416,7 +473,8 @@ def _scope_polled(fleet: FleetNow, scope: Scope) -> str | None:
 
 def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> answers.Receipt:
     """The receipt: what was promised, for how long it could be read, and who read it when."""
-    reads = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
+    kept = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
+    reads = with_approval(event, kept)
     verdict = judge(event, reads)
     read = read_ms(event, reads)
     first = _first_facts(event, store)
@@ -429,6 +487,7 @@ def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> answers.Re
         unread_by=unread_by(event, reads),
         approved=time_text(event.approved_ms),
         approved_by=event.approved_by,
+        approved_by_kind=event.approved_by_kind,
         overridden_by=event.approved_by if event.override_reason else None,
         override_reason=event.override_reason,
         started=time_text(event.started_ms),
@@ -438,7 +497,40 @@ def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> answers.Re
         notice_read_seconds=None if read is None else read / SECOND_MS,
         kept=verdict.kept,
         why=verdict.why,
+        chain=_chain(event, store),
     )
+
+
+def _chain(event: ScheduledEvent, store: Store) -> tuple[answers.ChainedEventJson, ...]:
+    """The events that postponing has made of it, from the first to the last that is kept."""
+    if event.postponed_from is None and event.postponed_to is None:
+        return ()
+    earlier = _followed(event, store, lambda one: one.postponed_from)
+    later = _followed(event, store, lambda one: one.postponed_to)
+    return tuple(
+        answers.ChainedEventJson(
+            event_id=one.event_id,
+            scheduled=needed_time_text(one.scheduled_ms),
+            not_before=needed_time_text(one.not_before_ms),
+            ended=time_text(one.ended_ms),
+            outcome=one.outcome,
+        )
+        for one in (*reversed(earlier), event, *later)
+    )
+
+
+def _followed(
+    event: ScheduledEvent, store: Store, link: Callable[[ScheduledEvent], str | None]
+) -> list[ScheduledEvent]:
+    """The events that a link leads to, one from the other."""
+    found: list[ScheduledEvent] = []
+    following: ScheduledEvent | None = event
+    while following is not None and len(found) < scheduling.POSTPONEMENTS_MAX:
+        named = link(following)
+        following = store.event(named) if named else None
+        if following is not None:
+            found.append(following)
+    return found
 
 
 def _first_facts(event: ScheduledEvent, store: Store) -> dict[FactKind, int]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec.structs import replace
+
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook, FleetReader
 from forewarn.control.hosts.observed import Observed
@@ -48,7 +50,13 @@ class PublishedFleet(FleetReader):
         self._readers.append(reader)
 
     def publish(self, changes: Sequence[Change]) -> None:
-        """Take over what was committed, then tell the readers."""
+        """Take over what was committed and what hosts reported, then tell the readers.
+
+        There may be reports alone: then no reader is told.
+        """
+        self._observed.take_reports_over()
+        if not changes:
+            return
         for change in changes:
             self._take_over(change)
         for reader in self._readers:
@@ -81,10 +89,26 @@ class PublishedFleet(FleetReader):
             index.inventory = change.inventory
         if change.unfinished is not None:
             index.unfinished = change.unfinished
+        for token_id in change.removed_tokens:
+            index.tokens.pop(token_id, None)
+        for token in change.tokens:
+            index.tokens[token.token_id] = token
         for definition in change.definitions:
             index.digests[definition.vm] = definition.digest
         for vm in change.removed_definitions:
             index.digests.pop(vm, None)
+        self._take_lines_over(change)
+
+    def _take_lines_over(self, change: Change) -> None:
+        if not change.lines:
+            return
+        journal = self._index.journal
+        gone = change.pruned.lines if change.pruned is not None else ()
+        self._index.journal = replace(
+            journal,
+            end=change.lines[-1].number,
+            pruned_through=max(journal.pruned_through, *gone, 0),
+        )
 
     def _put_scope(self, name: str, scope: Scope | None) -> None:
         before = self._index.scopes.get(name)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from forewarn.core import notice, windows
 from forewarn.core.model import Cause, Phase, ScheduledEvent
 from forewarn.core.notice import NoticeVerdict
+from forewarn.core.principal import PrincipalKind
 
 Reads = Mapping[str, int]  # when each VM first read an event
 
@@ -35,6 +36,14 @@ def readable_ms(event: ScheduledEvent, now_ms: int) -> int:
 def promised_ms(event: ScheduledEvent) -> int:
     """The notice that was promised: none for a failure, and none where no VM was told."""
     return 0 if event.silent or event.cause is Cause.FAILURE else event.minimum_notice_ms
+
+
+def with_approval(event: ScheduledEvent, first_reads: Reads) -> dict[str, int]:
+    """When each VM first read it. Who approves an event knows it, by whatever way it came to it."""
+    known, by = dict(first_reads), event.approved_by
+    if event.approved_ms is not None and by in event.resources and not event.override_reason:
+        known.setdefault(by or "", event.approved_ms)
+    return known
 
 
 def unread_by(event: ScheduledEvent, first_reads: Reads) -> tuple[str, ...]:
@@ -69,7 +78,7 @@ def judge(event: ScheduledEvent, first_reads: Reads | None = None) -> Verdict:
     if event.started_ms is None:
         if event.phase is Phase.CANCELED:
             why = "it was canceled before it started"
-            if event.outcome.startswith(windows.WITHDRAWN):
+            if event.outcome.startswith(windows.WITHDRAWN) or event.postponed_to is not None:
                 why = f"it was {event.outcome}"
             return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why=why)
         return Verdict(kept=NoticeVerdict.NOT_YET, why="it has not started")
@@ -87,7 +96,9 @@ def _judge_started(event: ScheduledEvent, started_ms: int, first_reads: Reads | 
         why = why if first_reads is None else f"{why}, and each of its VMs read it"
         return Verdict(kept=NoticeVerdict.YES, why=why)
     if event.approved_ms is not None:
-        why = f"{event.approved_by} approved it, and did not need the rest of the notice"
+        owner = event.approved_by_kind is PrincipalKind.OWNER
+        who = f"{event.approved_by}, an owner of the scope," if owner else event.approved_by
+        why = f"{who} approved it, and did not need the rest of the notice"
         return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why=why)
     why = "it started before not_before" if in_full else "it could not be read for long enough"
     return Verdict(kept=NoticeVerdict.NO, why=why)

@@ -29,7 +29,7 @@ def prune(tx: Transaction, command: Prune) -> Prunable:
         return Prunable()
     found = tx.prunable(before_ms)
     if found:
-        fact = pruned_fact(found, before_ms=before_ms, now_ms=tx.now_ms, by=str(command.by))
+        fact = pruned_fact(found, before_ms=before_ms, now_ms=tx.now_ms, by=command.by)
         tx.prune(found, fact)
     return found
 

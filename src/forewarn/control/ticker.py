@@ -20,7 +20,6 @@ from forewarn.control.transaction import Transaction
 from forewarn.core import (
     consent,
     ending,
-    explain,
     hosts,
     lost_time,
     notice,
@@ -30,8 +29,8 @@ from forewarn.core import (
     windows,
 )
 from forewarn.core.errors import Refusal
+from forewarn.core.facts import ClockSteppedDetail, DowntimeDetail
 from forewarn.core.model import (
-    EventType,
     Fact,
     FactKind,
     Operation,
@@ -131,7 +130,8 @@ def _expired(fleet: FleetLook, event: ScheduledEvent) -> bool:
     if event.phase is not Phase.STARTED or event.deadline_ms is None:
         return False
     operation = fleet.operation(event.operation_id) if event.operation_id else None
-    return fleet.now_ms >= event.deadline_ms and not explain.whole_host(operation)
+    of_host = operation is not None and operation.whole_host
+    return fleet.now_ms >= event.deadline_ms and not of_host
 
 
 def _withdrawn(fleet: FleetLook, event: ScheduledEvent) -> bool:
@@ -145,7 +145,7 @@ def _withdrawn(fleet: FleetLook, event: ScheduledEvent) -> bool:
 
 def _operation_withdrawn(fleet: FleetLook, operation: Operation) -> bool:
     """True if something of an operation has not started, and its window has closed."""
-    begun = explain.whole_host(operation) and operation.phase is not OperationPhase.WAITING
+    begun = operation.whole_host and operation.phase is not OperationPhase.WAITING
     if begun or operation.outcome:
         return False
     return windows.closed_for_good(operation.window, fleet.now_ms)
@@ -153,7 +153,7 @@ def _operation_withdrawn(fleet: FleetLook, operation: Operation) -> bool:
 
 def _of_operations(fleet: FleetLook) -> Iterator[Command[Any]]:
     for operation in sorted(fleet.operations.values(), key=lambda o: o.ordered_ms):
-        whole_host = explain.whole_host(operation)
+        whole_host = operation.whole_host
         if operation.deadline_ms is not None and fleet.now_ms >= operation.deadline_ms:
             yield commands.ExpireOperation(by=TICKER, operation_id=operation.operation_id)
         elif whole_host and operation.phase is OperationPhase.STARTED:
@@ -180,7 +180,7 @@ def _not_told_yet(fleet: FleetLook, operation: Operation) -> tuple[placement.Gro
     if operation.outcome:  # canceled: no VM is told of it any more
         return ()
     told = set(operation.named)
-    if explain.whole_host(operation):
+    if operation.whole_host:
         told = set()
         for scope_name, event_id in operation.members:
             scope = fleet.scope(scope_name)
@@ -197,7 +197,7 @@ def _not_told_yet(fleet: FleetLook, operation: Operation) -> tuple[placement.Gro
                 for v in scope.vms
                 if v.host == operation.host
                 and v.name not in told
-                and not (v.off and explain.whole_host(operation))
+                and not (v.off and operation.whole_host)
             ),
         )
         if scheduling.can_be_told(operation, scope, group, now_ms=fleet.now_ms, policy=fleet.policy)
@@ -215,7 +215,7 @@ def _event_starts(fleet: FleetLook, scope: Scope) -> Iterator[Start]:
     free: list[tuple[tuple[int, int, str], ScheduledEvent]] = []
     for event in starting.due_events(scope, fleet.now_ms):
         operation = fleet.operation(event.operation_id) if event.operation_id else None
-        if explain.whole_host(operation):
+        if operation is not None and operation.whole_host:
             continue
         due_ms = notice.due_from_ms(event, unasked=starting.unasked(scope, event)) or 0
         free.append(((due_ms, event.scheduled_ms, event.event_id), event))
@@ -238,7 +238,7 @@ def _event_starts(fleet: FleetLook, scope: Scope) -> Iterator[Start]:
 
 def _operation_starts(fleet: FleetLook) -> Iterator[Start]:
     for operation in fleet.operations.values():
-        if operation.phase is not OperationPhase.WAITING or not explain.whole_host(operation):
+        if operation.phase is not OperationPhase.WAITING or not operation.whole_host:
             continue
         if not windows.is_open(operation.window, fleet.now_ms):
             continue
@@ -337,7 +337,7 @@ def tell_newcomers(tx: Transaction, command: commands.TellNewcomers) -> None:
 
 def settle_operation(tx: Transaction, command: commands.SettleOperation) -> None:
     operation = tx.operation(command.operation_id)
-    if operation is not None and operation.event_type is EventType.REDEPLOY:
+    if operation is not None and not operation.whole_host:
         kept = (tx.kept_event(event_id) for _, event_id in operation.members)
         events = [event for event in kept if event is not None]
         tx.apply(ending.settle_operation(operation, tx, events, tx.now_ms))
@@ -349,7 +349,7 @@ def expire_event(tx: Transaction, command: commands.ExpireEvent) -> None:
         return
     tx.apply(ending.expire_event(scope, event, now_ms=tx.now_ms, policy=tx.policy))
     for name in event.resources:
-        declare_if_stranded(tx, name, by=str(command.by))
+        declare_if_stranded(tx, name, by=command.by)
 
 
 def expire_operation(tx: Transaction, command: commands.ExpireOperation) -> None:
@@ -402,7 +402,7 @@ def clock_stepped(tx: Transaction, command: commands.ClockStepped) -> None:
         Fact(
             kind=FactKind.CLOCK_STEPPED,
             at_ms=tx.now_ms,
-            detail={"stepped_ms": command.stepped_ms},
+            detail=ClockSteppedDetail(stepped_ms=command.stepped_ms),
         )
     )
 
@@ -414,7 +414,8 @@ def stalled(tx: Transaction, command: commands.Stalled) -> None:
                 tx.need_scope(name), host=None, lost_ms=command.stalled_ms, now_ms=tx.now_ms
             )
         )
-    tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": command.stalled_ms}))
+    detail = DowntimeDetail(lost_ms=command.stalled_ms)
+    tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail=detail))
 
 
 def was_down(tx: Transaction, command: commands.WasDown) -> None:
@@ -438,4 +439,5 @@ def _lose_downtime(tx: Transaction, since_ms: int) -> None:
         )
     for operation in list(tx.operations.values()):
         tx.apply(lost_time.operation_loses_time(operation, down_ms))
-    tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": down_ms}))
+    detail = DowntimeDetail(lost_ms=down_ms)
+    tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail=detail))

@@ -22,6 +22,7 @@ from forewarn.control.hosts.observed import HeardByWriter, ReportedVm
 from forewarn.control.volatile import Volatile
 from forewarn.core import document, invariants, scope_edits
 from forewarn.core.errors import Refusal
+from forewarn.core.facts import is_typed
 from forewarn.core.incarnation_marks import MARKS_MAX, VmKey, key_of
 from forewarn.core.inventory import scope_membership
 from forewarn.core.model import (
@@ -36,7 +37,17 @@ from forewarn.core.model import (
     Vm,
 )
 from forewarn.core.retention import Prunable
-from forewarn.ports import Change, DepartedVm, FirstRead, Ids, RememberedAnswer, Store, VmDefinition
+from forewarn.core.tokens import Token
+from forewarn.ports import (
+    Change,
+    DepartedVm,
+    FirstRead,
+    Ids,
+    JournalLine,
+    RememberedAnswer,
+    Store,
+    VmDefinition,
+)
 
 V = TypeVar("V")
 
@@ -84,6 +95,7 @@ class Transaction(FleetLook):
         self._heard = heard
         self.monotonic_ms = monotonic_ms  # by which what is volatile is counted
         self.volatile = volatile
+        self.reported_by: set[str] = set()  # hosts that reported other VMs than before, or left
         self._commit = commit
         self._store = store
         self._ids = ids
@@ -97,12 +109,14 @@ class Transaction(FleetLook):
         self._inventory_before = index.inventory
         self._unfinished: str | None = None
         self._unfinished_before = index.unfinished
+        self._journal_before = index.journal
         self._definitions: dict[str, VmDefinition] = {}
         self._digests_before: dict[str, str | None] = {}
         self._departed_before: dict[VmKey, DepartedVm | None] = {}
         self._ended_operations: dict[str, Operation] = {}
         self._on_take_back: list[Callable[[], None]] = []
         self._pruned: Prunable | None = None
+        self._tokens: dict[str, Token | None] = {}  # None for those that go
 
     def new_id(self) -> str:
         return self._ids.event_id()
@@ -218,6 +232,11 @@ class Transaction(FleetLook):
         self._pruned = what
         self._facts.append(fact)
 
+    def put_token(self, token_id: str, token: Token | None) -> None:
+        """Keep a token, or with None forget it."""
+        self.put(self._index.tokens, token_id, token)
+        self._tokens[token_id] = token
+
     def receipts(self, first_reads: Iterable[FirstRead]) -> None:
         self._first_reads.extend(first_reads)
 
@@ -236,9 +255,13 @@ class Transaction(FleetLook):
 
     def hears_of_vms(self, host: str, vms: Mapping[str, ReportedVm]) -> None:
         """The host reports these VMs: it can reach its hypervisor."""
-        self.put(self._heard.reports, host, vms)
+        self._put_report(host, vms)
         if self.hypervisor_unreachable(host):
             self.put(self._heard.hosts, host, self._heard.if_unreachable(host, ""))
+
+    def _put_report(self, host: str, vms: Mapping[str, ReportedVm] | None) -> None:
+        self.put(self._heard.reports, host, vms)
+        self.reported_by.add(host)
 
     def put(self, known: dict[str, V], key: str, value: V | None) -> None:
         """Have this, or nothing, in one of the maps that are not durable; see `volatile`."""
@@ -321,7 +344,7 @@ class Transaction(FleetLook):
             operations=self._seal_operations(),
             removed_scopes=tuple(removed),
             removed_hosts=removed_hosts,
-            facts=tuple(self._facts),
+            lines=self._number_lines(),
             first_reads=tuple(self._first_reads),
             remembered=self._remembered,
             heartbeat_ms=self._heartbeat_ms,
@@ -341,15 +364,33 @@ class Transaction(FleetLook):
             forgotten_vms=tuple(
                 key for key in sorted(self._departed_before) if key not in self._index.departed
             ),
+            tokens=tuple(one for _, one in sorted(self._tokens.items()) if one is not None),
+            removed_tokens=tuple(key for key, one in sorted(self._tokens.items()) if one is None),
         )
         return None if change == Change(commit=self._commit) else change
+
+    def _number_lines(self) -> tuple[JournalLine, ...]:
+        """The facts, each under the number that follows; the journal ends after the last."""
+        journal = self._index.journal
+        lines = []
+        for number, fact in enumerate(self._facts, journal.end + 1):
+            if not is_typed(fact):
+                raise TypeError(f"a {fact.kind.value} fact may not say {fact.detail}")
+            lines.append(JournalLine(number=number, fact=fact))
+        if lines:
+            gone = self._pruned.lines if self._pruned is not None else ()
+            pruned_through = max(journal.pruned_through, *gone, 0)
+            self._index.journal = replace(
+                journal, end=journal.end + len(lines), pruned_through=pruned_through
+            )
+        return tuple(lines)
 
     def _untouched(self) -> bool:
         before = self._before
         changed = before.scopes or before.hosts or before.operations or self._digests_before
         noted = self._facts or self._first_reads or self._definitions or self._remembered
         said = self._heartbeat_ms is not None or self._inventory is not None
-        said = said or self._unfinished is not None
+        said = said or self._unfinished is not None or bool(self._tokens)
         return not (changed or noted or said)
 
     def _note_departures(self) -> None:
@@ -433,7 +474,7 @@ class Transaction(FleetLook):
             self.put(heard.hosts, name, heard.if_new(name, at_ms=self.monotonic_ms))
         if before is not None and (after is None or (before.joined and not after.joined)):
             self.put(heard.hosts, name, heard.if_gone(name))
-            self.put(heard.reports, name, None)
+            self._put_report(name, None)
             if name in looks:  # should it report the same VMs again, that is news
                 self.put(looks, name, msgspec.structs.replace(looks[name], told=()))
 
@@ -454,6 +495,7 @@ class Transaction(FleetLook):
             restore()
         self._index.inventory = self._inventory_before
         self._index.unfinished = self._unfinished_before
+        self._index.journal = self._journal_before
         for vm, digest in self._digests_before.items():
             self._put_digest(vm, digest)
         self._take_departures_back()

@@ -44,7 +44,7 @@ class LoggedByCaller(Struct, Generic[T], frozen=True):
     command: Command[T]
 
 
-class Timed(Struct, Generic[T]):
+class CommandWithClock(Struct, Generic[T]):
     """A command whose caller wants to know how long it kept the writer, by this clock: `ms`."""
 
     command: Command[T]
@@ -53,7 +53,7 @@ class Timed(Struct, Generic[T]):
 
 
 # What the writer takes: values, never code.
-Wanted = Command[T] | LoggedByCaller[T] | Timed[T]
+Wanted = Command[T] | LoggedByCaller[T] | CommandWithClock[T]
 
 
 def _command(wanted: Wanted[T]) -> Command[T]:
@@ -61,7 +61,7 @@ def _command(wanted: Wanted[T]) -> Command[T]:
 
 
 def _decided(tx: Transaction, wanted: Wanted[T]) -> T:
-    if not isinstance(wanted, Timed):
+    if not isinstance(wanted, CommandWithClock):
         return decide(tx, _command(wanted))
     began_ms = wanted.clock.monotonic_ms()
     try:
@@ -162,9 +162,17 @@ class Writer:
                 self._log_taken_back(batch)
             raise
         self._timekeeper.accounted(reading)
-        if batch.changes:
+        reported = self._tell_reports(batch)
+        if batch.changes or reported:
             self._on_commit(batch.changes)
         return batch.results[len(first) :]
+
+    def _tell_reports(self, batch: _Batch) -> bool:
+        """Tell the event loop what hosts reported in the batch; whether any did."""
+        hosts = set().union(*(one.reported_by for one in batch.carried_out))
+        if hosts:
+            self._observed.committed_reports({host: self._heard.reported(host) for host in hosts})
+        return bool(hosts)
 
     def _log_batch(self, batch: _Batch) -> None:
         """Tell the command log what was decided so far, before it is kept."""
@@ -239,7 +247,7 @@ class Writer:
             batch.changes.append(change)
 
 
-class _Submitted(Struct, frozen=True):
+class _QueueEntry(Struct, frozen=True):
     command: Wanted[Any]
     future: asyncio.Future[Any]
 
@@ -263,10 +271,10 @@ class WriterThread:
         self._publish = publish
         self._on_fatal = on_fatal
         self._on_failure = on_failure  # called on the loop: nothing could be kept
-        self._queue: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_QueueEntry | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="writer")
         self._loop = asyncio.get_running_loop()
-        self._committed: list[Change] = []
+        self._committed: list[Change] | None = None  # None if there is nothing to publish
         self._closed = False
         self.turns = 0  # batches that it has taken; counted on its own thread
 
@@ -275,7 +283,7 @@ class WriterThread:
 
     def committed(self, changes: Sequence[Change]) -> None:
         """What the writer calls after a commit, on its own thread."""
-        self._committed.extend(changes)
+        self._committed = [*(self._committed or ()), *changes]
 
     async def submit(self, command: Wanted[T]) -> T:
         """Run a command and return its value once it is durable.
@@ -286,7 +294,7 @@ class WriterThread:
         if self._closed:
             raise Unavailable("The service is stopping.")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Submitted(command, future))
+        self._queue.put(_QueueEntry(command, future))
         return await future
 
     async def stop(self) -> None:
@@ -321,10 +329,10 @@ class WriterThread:
                 log.exception("writer_failed")
                 results = [CommandResult(error=Unavailable(WRITER_BROKEN))] * len(batch)
                 self._on_fatal(WRITER_BROKEN)
-            changes, self._committed = self._committed, []
+            changes, self._committed = self._committed, None
             self._loop.call_soon_threadsafe(self._answer, batch, results, changes)
 
-    def _gather(self) -> list[_Submitted]:
+    def _gather(self) -> list[_QueueEntry]:
         first = self._queue.get()
         if first is None:
             return []
@@ -341,16 +349,16 @@ class WriterThread:
         return batch
 
     def _answer(
-        self, batch: list[_Submitted], results: list[CommandResult], changes: list[Change]
+        self, batch: list[_QueueEntry], results: list[CommandResult], changes: list[Change] | None
     ) -> None:
         try:
-            if changes:
+            if changes is not None:
                 self._publish(changes)
         finally:
             self._resolve(batch, results)
 
     @staticmethod
-    def _resolve(batch: list[_Submitted], results: list[CommandResult]) -> None:
+    def _resolve(batch: list[_QueueEntry], results: list[CommandResult]) -> None:
         for submitted, done in zip(batch, results, strict=True):
             if submitted.future.done():
                 continue

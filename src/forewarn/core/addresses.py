@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
+from urllib.parse import urlsplit
 
 from forewarn.core.errors import Invalid
 
@@ -68,3 +69,24 @@ def is_loopback(address: str) -> bool:
     if isinstance(parsed, IPv6Address):
         parsed = parsed.ipv4_mapped or parsed
     return parsed.is_loopback
+
+
+def is_safe_url(text: str) -> bool:
+    """True for https, and for http that stays on this machine; without user name and fragment."""
+    if not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
+        return False
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # no port, or no IPv6 address
+        return False
+    if not host or port == 0 or "@" in parts.netloc or "#" in text:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and _names_this_machine(host))
+
+
+def _names_this_machine(host: str) -> bool:
+    try:
+        return is_loopback(host)
+    except ValueError:  # another name
+        return False

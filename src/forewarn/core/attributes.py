@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from forewarn.core.model import MINUTE_MS, EventType
 from forewarn.core.notice import TERMINATE_NOTICE_MS
-from forewarn.core.principal import OPERATOR
-from forewarn.core.scheduling import AUTO_APPROVED_BY
+from forewarn.core.principal import OPERATOR, POLICY
 from forewarn.core.suggestions import shown
 
 NAME_CHARS_MAX = 64
@@ -28,7 +27,7 @@ NAME_ACCEPTED = (
     f"1 to {NAME_CHARS_MAX} letters, digits and `_ . -`, beginning with a letter or digit"
 )
 # Who else the journal and forewarn_approvals_total may name where a VM can stand.
-RESERVED_VM_NAMES = (OPERATOR.name, AUTO_APPROVED_BY)
+RESERVED_VM_NAMES = (OPERATOR.name, POLICY.name)
 VM_NAME_ACCEPTED = f"{NAME_ACCEPTED}, but not {' or '.join(RESERVED_VM_NAMES)}"
 # `;` and `:` divide `compute.tags` of /metadata/instance, `a:1;b:2`.
 TAG_ACCEPTED = (

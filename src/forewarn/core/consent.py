@@ -10,9 +10,17 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from forewarn.core import notice, placement, scope_edits, windows
-from forewarn.core.errors import Invalid, NotFound, UnknownEventIds
-from forewarn.core.facts import approved_fact, event_fact
+from forewarn.core import notice, overrides, placement, recovering, scope_edits, windows
+from forewarn.core.errors import NotFound, UnknownEventIds
+from forewarn.core.facts import (
+    AppearedDetail,
+    ConfirmedDetail,
+    DisabledDetail,
+    ReleasedDetail,
+    approved_fact,
+    by_whom,
+    event_fact,
+)
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
     Decision,
@@ -23,10 +31,9 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
-from forewarn.core.principal import PrincipalKind
+from forewarn.core.principal import PrincipalKind, Who
 
 UNKNOWN_IDS_NAMED_MAX = 3
-OVERRIDE_REASON_CHARS_MAX = 200
 
 
 def enable(scope: Scope, *, vm: str, now_ms: int) -> Decision:
@@ -64,7 +71,7 @@ def appears(event: ScheduledEvent, now_ms: int) -> tuple[ScheduledEvent, Fact]:
     if not windows.is_open(event.window, not_before_ms):
         return windows.withdrawn(event, windows.TOLD_TOO_LATE, now_ms)
     shown = replace(event, silent=False, not_before_ms=not_before_ms)
-    detail = {"not_before_ms": shown.not_before_ms}
+    detail = AppearedDetail(not_before_ms=shown.not_before_ms)
     return shown, event_fact(FactKind.APPEARED, event, now_ms, detail=detail)
 
 
@@ -91,7 +98,7 @@ def disable_if_silent(scope: Scope, now_ms: int) -> Decision:
         kind=FactKind.DISABLED,
         at_ms=now_ms,
         scope=scope.name,
-        detail={"last_poll_ms": scope.polled_ms},
+        detail=DisabledDetail(last_poll_ms=scope.polled_ms),
     )
     return Decision(scopes=(replace(scope, enabled=False),), facts=(fact,))
 
@@ -120,11 +127,8 @@ def confirm(scope: Scope, *, host: str, incarnation: int, now_ms: int) -> Decisi
     facts = []
     for event in newly:
         scope = scope_edits.with_event(scope, replace(event, shown_ms=now_ms))
-        facts.append(
-            event_fact(
-                FactKind.CONFIRMED, event, now_ms, host=host, detail={"incarnation": incarnation}
-            )
-        )
+        detail = ConfirmedDetail(incarnation=incarnation)
+        facts.append(event_fact(FactKind.CONFIRMED, event, now_ms, host=host, detail=detail))
     return Decision(scopes=(scope,), facts=tuple(facts))
 
 
@@ -146,14 +150,11 @@ def _unknown(ids: list[str]) -> UnknownEventIds:
 
 def need_reason(text: str) -> str:
     """Why an operator approves in place of a VM. Raises Invalid if it says nothing."""
-    reason = text.strip()
-    if not 1 <= len(reason) <= OVERRIDE_REASON_CHARS_MAX or not reason.isprintable():
-        raise Invalid(
-            "An operator who approves in place of a VM has to say why.",
-            f"A reason of 1 to {OVERRIDE_REASON_CHARS_MAX} printable characters would be accepted"
-            " (--reason TEXT); it is in the receipt and the journal.",
-        )
-    return reason
+    return overrides.need_reason(
+        text,
+        "An operator who approves in place of a VM has to say why.",
+        kept="it is in the receipt and the journal.",
+    )
 
 
 def approve(
@@ -161,16 +162,18 @@ def approve(
     event_ids: Collection[str],
     *,
     known: Collection[str],
-    by: str,
+    by: Who,
     now_ms: int,
     by_kind: PrincipalKind = PrincipalKind.VM,
     reason: str = "",
 ) -> Decision:
-    """A VM of the scope, or an operator for a `reason`, says go ahead: the events become due.
+    """A VM of the scope, its owner, or an operator for a `reason`, says go ahead: they become due.
 
     An id that is already approved, started or ended is accepted without effect (A4). One id that
-    the scope never had refuses the whole request. `known` are ids the scope has or ever had.
+    the scope never had refuses the whole request. `known` are ids the scope has or ever had. What
+    an owner says is consent, with words or without: it overrides no VM.
     """
+    overriding = by_kind is PrincipalKind.OPERATOR
     unknown = [i for i in event_ids if i not in known and scope.event(i) is None]
     if unknown:
         raise _unknown(unknown)
@@ -183,8 +186,9 @@ def approve(
             event,
             phase=move(event.phase, Move.APPROVE),
             approved_ms=now_ms,
-            approved_by=by,
-            override_reason=reason,
+            approved_by=str(by),
+            approved_by_kind=by_kind,
+            override_reason=reason if overriding else "",
         )
         scope = scope_edits.with_event(scope, approved)
         facts.append(approved_fact(event, now_ms, by=by, by_kind=by_kind, reason=reason))
@@ -195,7 +199,7 @@ def returned(scope: Scope, vm: str, now_ms: int) -> Decision:
     """A VM that a recovering domain waits for has polled again."""
     if not any(vm in recovery.waiting_for for recovery in scope.recoveries):
         return Decision()
-    scope, facts = scope_edits.vm_returned(scope, vm, now_ms)
+    scope, facts = recovering.vm_returned(scope, vm, now_ms)
     return Decision(scopes=(scope,), facts=facts)
 
 
@@ -205,7 +209,7 @@ def end_recoveries(scope: Scope, now_ms: int) -> Decision:
     if not over:
         return Decision()
     facts = tuple(
-        scope_edits.recovered_fact(
+        recovering.recovered_fact(
             scope, r, now_ms, "waited long enough for " + ", ".join(r.waiting_for)
         )
         for r in over
@@ -214,7 +218,7 @@ def end_recoveries(scope: Scope, now_ms: int) -> Decision:
     return Decision(scopes=(replace(scope, recoveries=kept),), facts=facts)
 
 
-def release(scope: Scope, *, by: str, now_ms: int) -> Decision:
+def release(scope: Scope, *, by: Who, now_ms: int) -> Decision:
     """The operator has looked at a failed event: platform events of the scope may go on."""
     if scope.hold is None:
         raise NotFound(
@@ -225,7 +229,6 @@ def release(scope: Scope, *, by: str, now_ms: int) -> Decision:
         at_ms=now_ms,
         scope=scope.name,
         event_id=scope.hold.event_id,
-        by=by,
-        detail={"held_since_ms": scope.hold.since_ms},
+        detail=ReleasedDetail(held_since_ms=scope.hold.since_ms),
     )
-    return Decision(scopes=(replace(scope, hold=None),), facts=(fact,))
+    return Decision(scopes=(replace(scope, hold=None),), facts=(by_whom(fact, by),))

@@ -57,7 +57,7 @@ def content(scope: Scope) -> tuple[Content, ...]:
     return tuple(map(_content, visible(scope)))
 
 
-class Moved(NamedTuple):
+class EventChanges(NamedTuple):
     """What became of the events of a scope. Those that are the same value are not named.
 
     `pairs` are those that changed or came, each with what it was, None if it is new.
@@ -67,15 +67,15 @@ class Moved(NamedTuple):
     gone: Sequence[ScheduledEvent] = ()
 
 
-def moved(before: Scope | None, after: Scope) -> Moved:
+def moved(before: Scope | None, after: Scope) -> EventChanges:
     """The events that are not as they were. Cheap while a scope with many events changes few."""
     old_events = before.events if before is not None else ()
     pairs = in_place(old_events, after.events)
     if pairs is not None:
-        return Moved(pairs)
+        return EventChanges(pairs)
     known = {event.event_id: event for event in old_events}
     found = [(known.pop(event.event_id, None), event) for event in after.events]
-    return Moved([(old, new) for old, new in found if old is not new], tuple(known.values()))
+    return EventChanges([(old, new) for old, new in found if old is not new], tuple(known.values()))
 
 
 def changed(before: Scope, after: Scope) -> bool:

@@ -10,9 +10,26 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from forewarn.core import placement, scheduling, scope_edits, whereabouts, windows
+from forewarn.core import (
+    avoiding,
+    placement,
+    recovering,
+    scheduling,
+    scope_edits,
+    whereabouts,
+    windows,
+)
 from forewarn.core.errors import NotFound, StaleReport
-from forewarn.core.facts import event_fact, operation_fact
+from forewarn.core.facts import (
+    ClaimedDetail,
+    CompletedDetail,
+    FailedDetail,
+    HeldDetail,
+    MovedDetail,
+    ReportedDetail,
+    event_fact,
+    operation_fact,
+)
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move
 from forewarn.core.model import (
@@ -66,7 +83,7 @@ def _claim_fact(action: Action, now_ms: int) -> Fact:
         at_ms=now_ms,
         host=action.host,
         vm=action.vm,
-        detail={"action_id": action.action_id, "epoch": action.epoch},
+        detail=ClaimedDetail(action_id=action.action_id, epoch=action.epoch),
     )
 
 
@@ -102,7 +119,7 @@ def _refuse_stale(action: Action, epoch: int, outcome: Outcome) -> bool:
         raise StaleReport(
             f"The report on action {action.action_id} is for epoch {epoch}; "
             f"it is {action.phase.value} at epoch {action.epoch}.",
-            "Drop it: the claim was lost, and whoever holds the next one looks for itself.",
+            "Drop the report: the claim was lost, and the host with the next one looks for itself.",
         )
     return False
 
@@ -181,12 +198,12 @@ def _report_fact(action: Action, now_ms: int) -> Fact:
         at_ms=now_ms,
         host=action.host,
         vm=action.vm,
-        detail={
-            "action_id": action.action_id,
-            "epoch": action.epoch,
-            "outcome": action.outcome.value if action.outcome else None,
-            "detail": action.detail,
-        },
+        detail=ReportedDetail(
+            action_id=action.action_id,
+            epoch=action.epoch,
+            outcome=action.outcome,
+            detail=action.detail,
+        ),
     )
 
 
@@ -202,8 +219,8 @@ def _take_effect(
             vms=tuple(v for v in scope.vms if v.name != vm.name),
             deleted=(*scope.deleted, vm.name),
         )
-        scope, back = scope_edits.vm_returned(scope, vm.name, now_ms)
-        scope, left = scope_edits.vm_leaves(
+        scope, back = recovering.vm_returned(scope, vm.name, now_ms)
+        scope, left = avoiding.vm_leaves(
             scope, vm.name, because="deleted", now_ms=now_ms, except_event=event.event_id
         )
         fact = event_fact(FactKind.DELETED, event, now_ms, host=vm.host, vm=vm.name)
@@ -214,12 +231,11 @@ def _take_effect(
     scope, _ = scope_edits.found_on(scope, vm, new_host)
     if new_host == vm.host:
         return scope, ()  # a restart in place moves nothing: other notices of this host still hold
-    scope, left = scope_edits.vm_leaves(
+    scope, left = avoiding.vm_leaves(
         scope, vm.name, because=f"moved to {new_host}", now_ms=now_ms, except_event=event.event_id
     )
-    fact = event_fact(
-        FactKind.MOVED, event, now_ms, host=new_host, vm=vm.name, detail={"from": vm.host}
-    )
+    moved = MovedDetail(from_host=vm.host)
+    fact = event_fact(FactKind.MOVED, event, now_ms, host=new_host, vm=vm.name, detail=moved)
     return scope, (fact, *left)
 
 
@@ -242,7 +258,7 @@ def finish_event(
     if event.event_type not in (EventType.REBOOT, EventType.REDEPLOY):
         return scope, (fact,)
     awaited = tuple(vm.name for vm in scope.vms if vm.name in event.resources and not vm.off)
-    scope, facts = scope_edits.begin_recovery(
+    scope, facts = recovering.begin_recovery(
         scope, event.update_domain, awaited, now_ms, policy.domain_recovery_ms
     )
     return scope, (fact, *facts)
@@ -252,7 +268,7 @@ def _fail_event(
     scope: Scope, event: ScheduledEvent, now_ms: int, reason: str
 ) -> tuple[Scope, tuple[Fact, ...]]:
     scope = scope_edits.with_event(scope, scope_edits.end_event(event, Move.FAIL, now_ms, reason))
-    facts = [event_fact(FactKind.FAILED, event, now_ms, detail={"reason": reason})]
+    facts = [event_fact(FactKind.FAILED, event, now_ms, detail=FailedDetail(reason=reason))]
     # A VM that is off and waits too long for its host impacts no guest and holds up no event.
     lost = all(action.outcome is Outcome.LOST for action in event.actions)
     waited = lost and placement.all_off(scope, event)
@@ -266,7 +282,7 @@ def _fail_event(
                 FactKind.HELD,
                 event,
                 now_ms,
-                detail={"release": f"forewarn scope release {scope.name}"},
+                detail=HeldDetail(release=f"forewarn scope release {scope.name}"),
             )
         )
     return scope, tuple(facts)
@@ -317,7 +333,7 @@ def end_operation(
             FactKind.FAILED if failure else FactKind.COMPLETED,
             operation,
             now_ms,
-            detail={"reason": failure} if failure else {},
+            detail=FailedDetail(reason=failure) if failure else None,
         )
     )
     ended = replace(
@@ -364,7 +380,8 @@ def settle_operation(
     kind, outcome = _of_moves(events)
     if operation.outcome:  # it was canceled or withdrawn while moves were under way
         kind, outcome = FactKind.COMPLETED, operation.outcome
-    fact = operation_fact(kind, operation, now_ms, detail={"outcome": outcome})
+    how = FailedDetail if kind is FactKind.FAILED else CompletedDetail
+    fact = operation_fact(kind, operation, now_ms, detail=how(outcome=outcome))
     ended = replace(operation, phase=OperationPhase.ENDED, ended_ms=now_ms, outcome=outcome)
     return Decision(operations=(ended,), facts=(fact,))
 

@@ -12,9 +12,13 @@ codes are in `wire.problems`, in one place.
     +-- Conflict            the words are fine, the state does not allow it
     |   +-- NotSpot, TooManyUserEvents, AlreadyStarted (AlreadyEnded), TwoDomainsOnHost,
     |   +-- HostUnfit, HostHeard, HostSilent, OperationExists, WindowTooShort, OtherWindow,
-    |   +-- StaleReport, InventoryConflict, IdempotencyMismatch, NameTaken, VmHasHost
+    |   +-- NotPostponable, PostponedTooOften, PostponedTooFar, EffectMoved,
+    |   +-- StaleReport, InventoryConflict, IdempotencyMismatch, NameTaken, VmHasHost, TokenExists
     +-- Forbidden           who asks may not ask that
-        +-- NotInvited, NotMember, NotYours, SocketOnly
+    |   +-- NotInvited, NotMember, NotYours, SocketOnly, TokenEnded, NoRole
+    +-- BadToken            the token of an issuer does not say who asks
+    +-- FeedGone            the feed has no longer what a reader wants to go on from
+        +-- LinesPruned, JournalRestored
     Unavailable             nothing wrong with the request; it could not be made durable
 """
 
@@ -108,6 +112,26 @@ class OtherWindow(Conflict):
     """The same is already ordered, with another window or without one."""
 
 
+class NotPostponable(Conflict):
+    """Nothing of that kind is postponed, or no owner may postpone here."""
+
+
+class PostponedTooOften(Conflict):
+    """The event was postponed as often as it may be."""
+
+
+class PostponedTooFar(Conflict):
+    """The event would be postponed by more than it may be, or beyond the window of its order."""
+
+
+class OtherDisk(Conflict):
+    """The same is already ordered, with the other fate of the local disks."""
+
+
+class LocalDiskKept(Conflict):
+    """The hosts of this fleet cannot move a VM without its local disks."""
+
+
 class StaleReport(Conflict):
     """The report is for a claim that is no longer held."""
 
@@ -120,8 +144,16 @@ class IdempotencyMismatch(Conflict):
     """The idempotency key was used before, for another order."""
 
 
+class EffectMoved(Conflict):
+    """The order would do something else by now than its author was shown."""
+
+
 class NameTaken(Conflict):
     """Another host has joined under that name."""
+
+
+class TokenExists(Conflict):
+    """A token of that name still lets in."""
 
 
 class Forbidden(Refusal):
@@ -142,6 +174,40 @@ class NotYours(Forbidden):
 
 class SocketOnly(Forbidden):
     """Only who comes by the Unix socket is given that: it holds secrets."""
+
+
+class TokenEnded(Forbidden):
+    """The token of the caller was revoked or has expired."""
+
+
+class NoRole(Forbidden):
+    """The issuer says who asks, and the settings give them no role."""
+
+
+class BadToken(Refusal):
+    """The token lets no caller in: it is not by an issuer of ours, not for us, or not for now."""
+
+
+class FeedGone(Refusal):
+    """A reader of the feed cannot go on without missing something. `begin` is where it can begin.
+
+    `oldest` is the number of the oldest line from which on none is missing.
+    """
+
+    def __init__(
+        self, refused: str, accepted: str = "", *, begin: str = "", oldest: int = 0
+    ) -> None:
+        super().__init__(refused, accepted)
+        self.begin = begin
+        self.oldest = oldest
+
+
+class LinesPruned(FeedGone):
+    """Lines that the reader has not read were pruned."""
+
+
+class JournalRestored(FeedGone):
+    """The reader has read lines that a restore has undone."""
 
 
 class Unavailable(Exception):  # noqa: N818 - says what is the case

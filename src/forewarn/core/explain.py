@@ -15,7 +15,6 @@ from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
     Action,
     ActionPhase,
-    EventType,
     Health,
     Operation,
     OperationPhase,
@@ -44,11 +43,6 @@ class Explanation(Struct, frozen=True, kw_only=True):
         return max(known) if known and len(known) == len(latest) else None
 
 
-def whole_host(operation: Operation | None) -> bool:
-    """True for operations that are done once to the host; a Redeploy only groups its moves."""
-    return operation is not None and operation.event_type is not EventType.REDEPLOY
-
-
 def explain_event(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> Explanation:
     """What the event waits for now."""
     operation = fleet.operation(event.operation_id) if event.operation_id else None
@@ -57,7 +51,7 @@ def explain_event(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int
         if operation is not None and operation.action is not None:
             actions = (operation.action,)
         holds = tuple(_action_holds(actions, event, fleet, now_ms))
-    elif operation is not None and whole_host(operation):
+    elif operation is not None and operation.whole_host:
         holds = starting.operation_holds(operation, fleet, now_ms)
     else:
         holds = starting.event_holds(event, scope, fleet, now_ms)
@@ -66,7 +60,7 @@ def explain_event(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int
 
 def explain_operation(operation: Operation, fleet: Fleet, now_ms: int) -> Explanation:
     """What the operation waits for now; a Redeploy waits for each of its events."""
-    if operation.phase is OperationPhase.WAITING and whole_host(operation):
+    if operation.phase is OperationPhase.WAITING and operation.whole_host:
         holds = starting.operation_holds(operation, fleet, now_ms)
         return Explanation(phase=operation.phase.value, holds=holds)
     found: list[Hold] = []

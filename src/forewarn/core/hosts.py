@@ -10,16 +10,35 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from forewarn.core import ending, notice, placement, scheduling, scope_edits, starting, whereabouts
+from forewarn.core import (
+    ending,
+    notice,
+    overrides,
+    placement,
+    scheduling,
+    scope_edits,
+    starting,
+    whereabouts,
+)
 from forewarn.core.errors import (
     HostHeard,
     HostSilent,
     HostUnfit,
-    Invalid,
     TwoDomainsOnHost,
     VmHasHost,
 )
-from forewarn.core.facts import event_fact, host_fact, operation_fact
+from forewarn.core.facts import (
+    AssignedDetail,
+    CanceledDetail,
+    FailedDetail,
+    HostFailedDetail,
+    HostFencedDetail,
+    HostRepairedDetail,
+    StartedDetail,
+    event_fact,
+    host_fact,
+    operation_fact,
+)
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
     SECOND_MS,
@@ -43,12 +62,12 @@ from forewarn.core.model import (
     Vm,
     Window,
 )
+from forewarn.core.principal import Who
 
 HOST_FAILED = "the host has failed"
-REASON_CHARS_MAX = 200
 
 
-def close(host: Host, *, by: str, now_ms: int) -> Decision:
+def close(host: Host, *, by: Who, now_ms: int) -> Decision:
     """Let no VM be placed on the host from now on. Closing a closed host changes nothing."""
     if host.closed:
         return Decision()
@@ -56,7 +75,7 @@ def close(host: Host, *, by: str, now_ms: int) -> Decision:
     return Decision(hosts=(replace(host, closed=True),), facts=(fact,))
 
 
-def reopen(host: Host, *, by: str, now_ms: int) -> Decision:
+def reopen(host: Host, *, by: Who, now_ms: int) -> Decision:
     """Let VMs be placed on the host again."""
     if not host.closed:
         return Decision()
@@ -70,7 +89,7 @@ def degrade(
     *,
     not_before_ms: int | None,
     window: Window | None = None,
-    by: str,
+    by: Who,
     operation_id: str,
     ids: Iterator[str],
     now_ms: int,
@@ -112,7 +131,8 @@ def fail(
     *,
     fenced: bool,
     force: bool = False,
-    by: str,
+    reason: str = "",
+    by: Who,
     ids: Iterator[str],
     now_ms: int,
     policy: Policy,
@@ -121,29 +141,27 @@ def fail(
 
     `fenced` says that the host is surely off, so that its VMs may start elsewhere. It may be said
     later, by declaring the failure again. A host that control hears has neither failed nor is it
-    off, whatever the caller says: raises HostHeard, unless `force` overrides it, which the journal
-    keeps.
+    off, whatever the caller says: raises HostHeard, unless `force` overrides it for a `reason`,
+    which the journal keeps.
     """
+    if force:
+        reason = overrides.need_reason(
+            reason, "A host is declared failed by force for a reason only."
+        )
     if host.health is Health.FAILED and not fenced:
         return Decision()
-    forced = _forced(host.name, fleet, fenced=fenced, force=force)
+    forced = _forced(host.name, fleet, fenced=fenced, reason=reason if force else None)
     if host.health is Health.FAILED:
-        fact = host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by, detail=forced)
-        return _fenced(host, fleet, fact)
-    said = {"fenced": fenced, **forced}
-    facts = [host_fact(FactKind.HOST_FAILED, host.name, now_ms, by=by, detail=said)]
+        said = HostFencedDetail(forced=True, reason=reason) if forced else None
+        return _fenced(
+            host, fleet, host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by, detail=said)
+        )
+    how = HostFailedDetail(fenced=fenced, forced=forced, reason=reason if forced else "")
+    facts = [host_fact(FactKind.HOST_FAILED, host.name, now_ms, by=by, detail=how)]
     operations = []
     for operation in fleet.operations_on(host.name):
         operations.append(_operation_dies(operation, now_ms))
-        facts.append(
-            operation_fact(
-                FactKind.FAILED if operation.phase is OperationPhase.STARTED else FactKind.CANCELED,
-                operation,
-                now_ms,
-                by=by,
-                detail={"reason": HOST_FAILED},
-            )
-        )
+        facts.append(_death_fact(operation, by=by, now_ms=now_ms))
     scopes = []
     for scope in fleet.scopes_on(host.name):
         after = whereabouts.target_failed(scope, host.name)
@@ -172,16 +190,25 @@ def _fenced(host: Host, fleet: Fleet, fact: Fact) -> Decision:
     return Decision(hosts=(replace(host, fenced=True),), scopes=scopes, facts=(fact,))
 
 
-def _forced(host: str, fleet: Fleet, *, fenced: bool, force: bool) -> dict[str, object]:
-    """What the journal says of the force that it took to take the host for failed; often nothing.
+def _death_fact(operation: Operation, *, by: Who, now_ms: int) -> Fact:
+    """The host of an operation has failed: it fails, or will not start."""
+    if operation.phase is OperationPhase.STARTED:
+        detail = FailedDetail(reason=HOST_FAILED)
+        return operation_fact(FactKind.FAILED, operation, now_ms, by=by, detail=detail)
+    canceled = CanceledDetail(reason=HOST_FAILED)
+    return operation_fact(FactKind.CANCELED, operation, now_ms, by=by, detail=canceled)
+
+
+def _forced(host: str, fleet: Fleet, *, fenced: bool, reason: str | None) -> bool:
+    """Whether it took force to take the host for failed.
 
     Raises HostHeard for one that speaks; if it is to be `fenced` also for one that may: its VMs
-    would run twice.
+    would run twice. A `reason` is one for force.
     """
     if not (fleet.may_be_on(host) if fenced else fleet.alive(host)):
-        return {}
-    if force:
-        return {"forced": True}
+        return False
+    if reason is not None:
+        return True
     silent_s = notice.HOST_SILENT_AFTER_MS // SECOND_MS
     ago_s = fleet.silent_ms(host) // SECOND_MS
     if not fenced:
@@ -195,8 +222,8 @@ def _forced(host: str, fleet: Fleet, *, fenced: bool, force: bool) -> dict[str, 
         )
     raise HostHeard(
         refused,
-        "See that it is the right host, switch it off, and say it again when it is silent"
-        f" (after {silent_s} s), or at once with --force.",
+        "Check the name, power the host off, and run the command again when its heartbeat has"
+        f" stopped for {silent_s} s, or at once with --force --reason TEXT.",
     )
 
 
@@ -214,7 +241,7 @@ def _operation_dies(operation: Operation, now_ms: int) -> Operation:
 
 
 def _events_die(
-    scope: Scope, host: str, *, by: str, now_ms: int, policy: Policy
+    scope: Scope, host: str, *, by: Who, now_ms: int, policy: Policy
 ) -> tuple[Scope, tuple[Fact, ...]]:
     """End what the host was doing for the scope, and cancel what its operations had announced."""
     facts: list[Fact] = []
@@ -264,7 +291,7 @@ def _declare(
     scope: Scope,
     host: str,
     *,
-    by: str,
+    by: Who,
     ids: Iterator[str],
     now_ms: int,
     policy: Policy,
@@ -307,7 +334,8 @@ def _declare(
         if not group.off:
             facts.extend(starting.exemption_facts(scope, event, now_ms))
         facts.append(scheduling.scheduled_fact(event))
-        facts.append(event_fact(FactKind.STARTED, event, now_ms, by=by, detail={"declared": True}))
+        started = StartedDetail(declared=True)
+        facts.append(event_fact(FactKind.STARTED, event, now_ms, by=by, detail=started))
         # Not by scheduling.schedule: a full scope does not keep a host from failing.
         scope = scope_edits.with_event(scope, replace(event, actions=actions))
     return scope, tuple(facts)
@@ -352,7 +380,7 @@ def arrived(
     vm_name: str,
     fleet: Fleet,
     *,
-    by: str,
+    by: Who,
     ids: Iterator[str],
     now_ms: int,
     policy: Policy,
@@ -383,35 +411,35 @@ def repair(
     host: Host,
     fleet: Fleet,
     *,
-    by: str,
+    by: Who,
     now_ms: int,
     force: bool = False,
+    reason: str = "",
     switched_on: bool = False,
 ) -> Decision:
     """The host is well again. What was announced only because it was degraded is canceled.
 
     Raises HostSilent for one that is not heard, unless it was just `switched_on` or `force`
-    overrides it, which the journal keeps.
+    overrides it for a `reason`, which the journal keeps.
     """
+    if force:
+        reason = overrides.need_reason(
+            reason, "A host is declared well by force for a reason only."
+        )
     if host.health is Health.OK:
         return Decision()
     unheard = not switched_on and not fleet.alive(host.name)
     if unheard and not force:
         raise HostSilent(
-            f"Host {host.name} is not heard: nothing says that it is well.",
-            "Say it again once `forewarn host list` shows its heartbeat, or with --force.",
+            f"Control gets no heartbeat of host {host.name}, so it cannot tell that it works.",
+            "Run the command again when `forewarn host list` shows its heartbeat, or with --force"
+            " --reason TEXT.",
         )
     scopes: dict[str, Scope] = {}
     operations: list[Operation] = []
-    facts = [
-        host_fact(
-            FactKind.HOST_REPAIRED,
-            host.name,
-            now_ms,
-            by=by,
-            detail={"was": host.health.value, **({"forced": True} if unheard else {})},
-        )
-    ]
+    why = reason if unheard else ""
+    detail = HostRepairedDetail(was=host.health, forced=unheard, reason=why)
+    facts = [host_fact(FactKind.HOST_REPAIRED, host.name, now_ms, by=by, detail=detail)]
     for operation in fleet.operations_on(host.name):
         if operation.cause is not Cause.DEGRADED:
             continue
@@ -508,7 +536,7 @@ def assign(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> De
                 now_ms,
                 host=next_.host,
                 vm=next_.vm,
-                detail={"from": home.name, "kind": next_.kind.value},
+                detail=AssignedDetail(from_host=home.name, kind=next_.kind),
             )
         )
     if not facts:
@@ -524,7 +552,7 @@ def start_on(
     *,
     break_domains: bool,
     reason: str,
-    by: str,
+    by: Who,
     now_ms: int,
 ) -> tuple[Decision, str]:
     """Start a VM of a failed host, which waits for a place, on the host that an operator names.
@@ -546,7 +574,9 @@ def start_on(
             f" already; {vm.name} is of domain {vm.update_domain}.",
             "Name another host, or accept it with --break-domains and --reason TEXT.",
         )
-    _refuse_reason(reason, needed=bool(beside))
+    words = overrides.fitting(reason)
+    if break_domains:
+        words = overrides.need_reason(reason, "The domain rule is broken only with a reason.")
     fact = event_fact(
         FactKind.ASSIGNED,
         event,
@@ -554,7 +584,7 @@ def start_on(
         host=host.name,
         vm=vm.name,
         by=by,
-        detail={"from": event.host, "broke_domains": list(beside), "reason": reason},
+        detail=AssignedDetail(from_host=event.host, broke_domains=tuple(beside), reason=words),
     )
     after = scope_edits.with_action(event, _at(action, vm, host.name))
     return Decision(scopes=(scope_edits.with_event(scope, after),), facts=(fact,)), event.event_id
@@ -582,16 +612,6 @@ def _refuse_running_twice(event: ScheduledEvent, vm: Vm, fleet: Fleet) -> None:
         raise HostUnfit(
             f"{vm.name} was being moved to {other}, and may run there.",
             f"Say `forewarn host repair {other}`, or `forewarn host fail {other} --fenced`.",
-        )
-
-
-def _refuse_reason(reason: str, *, needed: bool) -> None:
-    if needed and not reason.strip():
-        raise Invalid("The domain rule is broken only with a reason.", "Add --reason TEXT.")
-    if len(reason) > REASON_CHARS_MAX or not reason.isprintable():
-        raise Invalid(
-            "The reason is longer than one line of the journal, or holds control characters.",
-            f"Up to {REASON_CHARS_MAX} printable characters would be accepted.",
         )
 
 

@@ -22,7 +22,7 @@ FIRST_INCARNATION = 1
 VmKey = tuple[str, str]  # the name of a VM and its id
 
 
-class Marked(Protocol):
+class VmWithId(Protocol):
     """A VM, as the fleet knows it or as a host shows it."""
 
     @property
@@ -32,7 +32,7 @@ class Marked(Protocol):
     def vm_id(self) -> str: ...
 
 
-class Numbered(Protocol):
+class ScopeWithIncarnation(Protocol):
     """A scope and the number of its document, as the fleet knows it or as a host shows it."""
 
     @property
@@ -42,7 +42,7 @@ class Numbered(Protocol):
     def incarnation(self) -> int: ...
 
     @property
-    def vms(self) -> Sequence[Marked]: ...
+    def vms(self) -> Sequence[VmWithId]: ...
 
 
 class Above(Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class Marks(Struct, frozen=True, kw_only=True):
     of_vm: Mapping[VmKey, int] = field(default_factory=dict)
     lost: str = ""
 
-    def above(self, scope: Numbered) -> Above | None:
+    def above(self, scope: ScopeWithIncarnation) -> Above | None:
         """The VM of the scope that was shown most, if that is more than the scope says."""
         found = [(self.of_vm.get(key_of(vm), 0), vm.name) for vm in scope.vms]
         marked, vm = max(found, default=(0, ""))
@@ -78,7 +78,7 @@ class Marks(Struct, frozen=True, kw_only=True):
             return None
         return Above(scope=scope.name, vm=vm, marked=marked, sent=scope.incarnation)
 
-    def raised(self, scopes: Iterable[Numbered]) -> Marks:
+    def raised(self, scopes: Iterable[ScopeWithIncarnation]) -> Marks:
         """With every VM of these scopes marked at least so high; itself if they are already."""
         higher = {
             key_of(vm): scope.incarnation
@@ -104,6 +104,6 @@ class Marks(Struct, frozen=True, kw_only=True):
         return replace(self, of_vm=kept)
 
 
-def key_of(vm: Marked) -> VmKey:
+def key_of(vm: VmWithId) -> VmKey:
     """What a VM is known by here."""
     return vm.name, vm.vm_id.casefold()

@@ -97,25 +97,25 @@ def _check_start(after: Scope, event: ScheduledEvent, now_ms: int) -> None:
     if not _in_window(event, now_ms):
         raise InvariantBroken(f"I14: {event.event_id} starts outside of its window")
     approved = event.approved_ms is not None
-    waits_for_nobody = event.event_type in RULED and _impacts_nobody(after, event)
-    if not event.silent and not approved and not waits_for_nobody:
+    waits_for_no_vm = event.event_type in RULED and _impacts_no_vm(after, event)
+    if not event.silent and not approved and not waits_for_no_vm:
         if now_ms < event.not_before_ms:
             raise InvariantBroken(f"I1: {event.event_id} starts before its NotBefore")
         if notice.readable_ms(event, now_ms) < event.minimum_notice_ms:
             raise InvariantBroken(f"I6: {event.event_id} starts without its minimum notice")
-    if event.event_type not in RULED or _impacts_nobody(after, event):
+    if event.event_type not in RULED or _impacts_no_vm(after, event):
         return
     for other in after.events:
         if other.phase is not Phase.STARTED or other.update_domain == event.update_domain:
             continue
         both = event.breaks_domains and other.operation_id == event.operation_id
-        if not both and not _impacts_nobody(after, other):
+        if not both and not _impacts_no_vm(after, other):
             raise InvariantBroken(
                 f"I2: {event.event_id} starts while domain {other.update_domain} is started"
             )
 
 
-def _impacts_nobody(scope: Scope, event: ScheduledEvent) -> bool:
+def _impacts_no_vm(scope: Scope, event: ScheduledEvent) -> bool:
     """True if all its VMs were switched off by their owners."""
     off = {vm.name for vm in scope.vms if vm.off}
     return bool(event.resources) and off.issuperset(event.resources)

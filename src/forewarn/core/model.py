@@ -6,11 +6,11 @@ milliseconds (`*_ms`), lengths of time too unless the name says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from forewarn.core.principal import PrincipalKind
 from forewarn.core.vm_profile import NOTHING_SAID, VmProfile
 
 SECOND_MS = 1_000
@@ -152,6 +152,7 @@ class Action(Struct, frozen=True, kw_only=True):
     `boot_id` is what the host's boot id was when a host reboot was claimed. `target_failed` is that
     the target of a move was declared failed before its end was reported: what arrived may be down.
     `only_off` is that its VM was not asked because it is off: nothing is done to one that runs.
+    `lose_disk` is that of its event.
     """
 
     action_id: str
@@ -165,6 +166,7 @@ class Action(Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     target_failed: bool = False
     only_off: bool = False
+    lose_disk: bool = False
     outcome: Outcome | None = None
     detail: str = ""
 
@@ -185,10 +187,16 @@ class ScheduledEvent(Struct, frozen=True, kw_only=True):
 
     All VMs of an event are in one update domain and on one host. `not_before_ms` never changes
     once the event is visible. A silent event is never shown (`document.visible`).
+    Of events of earlier versions the kinds and the id of who ordered and approved are not known.
     `override_reason` is why an operator approved it in place of its VMs; empty if none did.
     `shown_ms` is when the host confirmed that it shows the event, None while that is not known;
     `unreadable_ms` corrects the time since then for steps and outages (signed, see `notice`).
     `window` is that of its order: outside of it the event does not start, approved or not.
+    `ordered_not_before_ms` is the time that its order named, or that it was postponed to.
+    `postponed_from` is the event that was withdrawn for this one, `postponed_to` the one that was
+    announced for it. `postponements` and `postponed_ms` say how often and by how much in all that
+    was done before this event was announced.
+    `lose_disk`: its VMs start on their new hosts with empty local disks (Redeploy only).
     """
 
     event_id: str
@@ -209,14 +217,22 @@ class ScheduledEvent(Struct, frozen=True, kw_only=True):
     ordered_not_before_ms: int | None = None
     window: Window | None = None
     ordered_by: str = ""
+    ordered_by_kind: PrincipalKind | None = None
+    ordered_by_id: str | None = None
     operation_id: str | None = None
     breaks_domains: bool = False
+    lose_disk: bool = False
     appeared_incarnation: int = 0
     shown_ms: int | None = None
     unreadable_ms: int = 0
     approved_ms: int | None = None
     approved_by: str | None = None
+    approved_by_kind: PrincipalKind | None = None
     override_reason: str = ""
+    postponed_from: str | None = None
+    postponed_to: str | None = None
+    postponements: int = 0
+    postponed_ms: int = 0
     started_ms: int | None = None
     deadline_ms: int | None = None
     ended_ms: int | None = None
@@ -297,8 +313,10 @@ class Operation(Struct, frozen=True, kw_only=True):
     Freeze and Reboot are done once, by `action`, when every event is due. Redeploy only groups
     its events: each starts by itself and the operation ends with the last of them.
     `members` are (scope, event id), in the order they were added; `named` are all VMs that the
-    operation ever announced itself to. `window`, `duration_s` and `description` are what the order
-    said of its events, None where it said nothing.
+    operation ever announced itself to. `window`, `duration_s`, `description` and `lose_disk` are
+    what the order said of its events, None where it said nothing. `ordered_not_before_ms`,
+    `postponements` and `postponed_ms` are as those of an event; of a Redeploy each event counts
+    its own.
     """
 
     operation_id: str
@@ -309,11 +327,16 @@ class Operation(Struct, frozen=True, kw_only=True):
     ordered_ms: int
     revision: int = 0
     ordered_by: str = ""
+    ordered_by_kind: PrincipalKind | None = None
+    ordered_by_id: str | None = None
     ordered_not_before_ms: int | None = None
     window: Window | None = None
     duration_s: int | None = None
     description: str | None = None
     broke_domains_by: str | None = None
+    postponements: int = 0
+    postponed_ms: int = 0
+    lose_disk: bool = False
     members: tuple[tuple[str, str], ...] = ()
     named: tuple[str, ...] = ()
     action: Action | None = None
@@ -322,9 +345,18 @@ class Operation(Struct, frozen=True, kw_only=True):
     ended_ms: int | None = None
     outcome: str = ""
 
+    @property
+    def whole_host(self) -> bool:
+        """True if it is done once to the host; a Redeploy only groups the moves of its VMs."""
+        return self.event_type is not EventType.REDEPLOY
+
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """The settings that rules depend on."""
+    """The settings that rules depend on.
+
+    `postponements_max` and `postpone_ms_max` are how often, and by how much in all, owners may
+    postpone an event; with 0 of either they may not.
+    """
 
     freeze_s: int = 5
     reboot_s: int = 5
@@ -332,6 +364,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     delete_s: int = 5
     domain_recovery_ms: int = 600 * SECOND_MS
     user_events_max: int = 100
+    postponements_max: int = 3
+    postpone_ms_max: int = DAY_MS
     always_enabled: bool = False
     hosts_join: bool = False  # hosts have daemons of their own: only those count that have joined
 
@@ -352,6 +386,7 @@ class FactKind(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELED = "canceled"
+    POSTPONED = "postponed"
     AVOIDED = "avoided"
     MOVED = "moved"
     DELETED = "deleted"
@@ -381,10 +416,23 @@ class FactKind(StrEnum):
     RESTORED = "restored"
     BACKED_UP = "backed-up"
     PRUNED = "pruned"
+    TOKEN_MADE = "token-made"  # noqa: S105 - no secret
+    TOKEN_ROTATED = "token-rotated"  # noqa: S105 - no secret
+    TOKEN_REVOKED = "token-revoked"  # noqa: S105 - no secret
+    ACCESS_REFUSED = "access-refused"
+
+
+class Detail(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a fact says beyond what every fact says; `facts.DETAILS` has one for each kind."""
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One line of the append-only journal: what happened, to what, by whom."""
+    """One line of the append-only journal: what happened, to what, by whom.
+
+    `by` is the name of who did it; `by_kind` and `by_id` say in which capacity, and which principal
+    it was. Lines of earlier versions have the name alone. `detail` is that of the kind, or None
+    where there is nothing more to say.
+    """
 
     kind: FactKind
     at_ms: int
@@ -394,7 +442,9 @@ class Fact(Struct, frozen=True, kw_only=True):
     host: str | None = None
     vm: str | None = None
     by: str | None = None
-    detail: Mapping[str, object] = field(default_factory=dict)
+    by_kind: PrincipalKind | None = None
+    by_id: str | None = None
+    detail: Detail | None = None
 
 
 class Decision(Struct, frozen=True, kw_only=True):

@@ -58,7 +58,7 @@ def all_off(scope: Scope, event: ScheduledEvent) -> bool:
     return bool(off) and bool(event.resources) and set(off).issuperset(event.resources)
 
 
-def hits_nobody(scope: Scope, event: ScheduledEvent) -> bool:
+def hits_no_vm(scope: Scope, event: ScheduledEvent) -> bool:
     """True if no guest was told of the event, and all its VMs are off: no domain waits for it.
 
     One that was announced counts as any other: a VM of it may be switched on until it has ended.
@@ -99,9 +99,9 @@ def two_domains_note(scope: str, host: str, fleet: Fleet) -> str:
     if not found:
         return ""
     return (
-        f"Host {host} carries update domains {', '.join(map(str, found))} of scope {scope}: what "
-        f"hits the host hits both. A Freeze or Reboot of {host} is refused unless --break-domains "
-        "is said; `forewarn vm redeploy NAME` moves one of them away."
+        f"Host {host} carries update domains {', '.join(map(str, found))} of scope {scope}: one "
+        f"impact on the host hits both. A Freeze or Reboot of {host} needs --break-domains; "
+        "`forewarn vm redeploy NAME` moves one of them away."
     )
 
 
@@ -119,13 +119,13 @@ def placement(host: Host, fleet: Fleet) -> str:
 def _away(host: Host, fleet: Fleet) -> str:
     """Why a host that the operator has nothing against cannot be counted on; empty if it can."""
     if fleet.shut_out(host.name):
-        return "not joined"
+        return "not-joined"
     if not host.listed:
         return "unlisted"
     if not fleet.alive(host.name):
         return "silent"
     if fleet.two_daemons(host.name):
-        return "two daemons"
+        return "two-daemons"
     if fleet.refuses(host.name):
         return "refusing"
     return "hypervisor-unreachable" if fleet.hypervisor_unreachable(host.name) else ""
@@ -199,17 +199,19 @@ def why_no_target(scope: Scope, vm: Vm, fleet: Fleet) -> str:
     return ", ".join(named) + (", ..." if len(named) == HOSTS_NAMED_MAX else "")
 
 
+_CLOSED_BECAUSE = {
+    "hypervisor-unreachable": "its hypervisor does not answer",
+    "not-joined": "it has not joined, or was revoked",
+    "refusing": "it takes no orders from this control",
+    "two-daemons": "two daemons speak as it",
+}
+
+
 def why_not(scope: Scope, host: Host, fleet: Fleet) -> str:
     """Why a host cannot take a VM of the scope."""
     found = placement(host, fleet)
-    if found == "hypervisor-unreachable":
-        return "its hypervisor does not answer"
-    if found == "refusing":
-        return "it takes no orders from this control"
-    if found == "two daemons":
-        return "two daemons speak as it"
     if found != "open":
-        return found
+        return _CLOSED_BECAUSE.get(found, found)
     load = fleet.vm_count(host.name) + len(fleet.arriving(host.name))
     if host.capacity is not None and load >= host.capacity:
         return "full"

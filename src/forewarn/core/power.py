@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
-from forewarn.core import consent, placement, scheduling, scope_edits, windows
-from forewarn.core.facts import vm_fact
+from forewarn.core import consent, placement, scheduling, scope_edits, whereabouts, windows
+from forewarn.core.facts import VmPowerDetail, vm_fact
 from forewarn.core.model import (
     SECOND_MS,
     Decision,
@@ -39,6 +39,16 @@ def switched_off(scope: Scope, names: Collection[str], now_ms: int) -> Decision:
         scopes=(_with_vms(scope, after),),
         facts=tuple(_fact(scope, vm, now_ms, counts_as="off") for vm in after.values()),
     )
+
+
+def rebooted(scope: Scope, names: Collection[str], now_ms: int) -> Decision:
+    """Those VMs were rebooted by others: the journal says so, unless work of ours is under way."""
+    facts = [
+        vm_fact(FactKind.VM_POWER, scope.name, vm, now_ms, detail=VmPowerDetail(rebooted=True))
+        for vm in scope.vms
+        if vm.name in names and not whereabouts.acted_on(scope, vm.name)
+    ]
+    return Decision(facts=tuple(facts))
 
 
 def host_booted(scope: Scope, host: str) -> Decision:
@@ -98,10 +108,11 @@ def spared(
     order = scheduling.Order(
         event_type=event.event_type,
         cause=event.cause,
-        by=event.ordered_by,
+        by=scheduling.who_ordered(event),
         not_before_ms=event.ordered_not_before_ms,
         window=event.window,
         description=event.description,
+        lose_disk=event.lose_disk,
     )
     group = placement.Group(
         scope=scope.name, update_domain=vm.update_domain, host=vm.host, vm_names=(vm_name,)
@@ -120,4 +131,5 @@ def _with_vms(scope: Scope, after: Mapping[str, Vm]) -> Scope:
 
 
 def _fact(scope: Scope, vm: Vm, now_ms: int, *, counts_as: str) -> Fact:
-    return vm_fact(FactKind.VM_POWER, scope.name, vm, now_ms, detail={"counts_as": counts_as})
+    detail = VmPowerDetail(counts_as=counts_as)
+    return vm_fact(FactKind.VM_POWER, scope.name, vm, now_ms, detail=detail)

@@ -10,14 +10,21 @@ from forewarn.core.errors import Invalid
 
 
 class PrincipalKind(StrEnum):
+    """In which capacity a principal acts."""
+
     OPERATOR = "operator"
+    OWNER = "owner"  # of named scopes
     HOST = "host"
     VM = "vm"
     CONTROL = "control"  # control itself: its ticker, its clock, its inventory file
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """Who gives an order: an operator, a host, a VM or control. `name` is what the journal says."""
+    """Who gives an order: an operator, an owner, a host, a VM or control.
+
+    `name` is what people read. `id` is unique and says how an operator or owner came in:
+    `operator` (the operator's token), `socket:<uid>`, `token:<token id>`.
+    """
 
     kind: PrincipalKind
     id: str
@@ -25,6 +32,24 @@ class Principal(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return self.name
+
+
+# Who did something: a principal, or the name alone where no more than that was kept.
+Who = Principal | str
+
+
+def kept_of(who: Who | None) -> tuple[str | None, PrincipalKind | None, str | None]:
+    """What is kept of who did something: the name, the kind and the id."""
+    if isinstance(who, Principal):
+        return who.name, who.kind, who.id
+    return who, None, None
+
+
+def who_was(name: str, kind: PrincipalKind | None, principal_id: str | None) -> Who:
+    """Who did something, from what was kept."""
+    if kind is None or principal_id is None:
+        return name
+    return Principal(kind=kind, id=principal_id, name=name)
 
 
 def the_host(name: str) -> Principal:
@@ -43,12 +68,17 @@ def _control(part: str) -> Principal:
 
 def operator_named(name: str) -> Principal:
     """Who has the operator token, by the name that the journal says. Raises Invalid."""
+    refuse_name(name, "an operator")
+    return Principal(kind=PrincipalKind.OPERATOR, id="operator", name=name)
+
+
+def refuse_name(name: str, whose: str) -> None:
+    """Raises Invalid for what the journal cannot show as the name of a person or program."""
     well_formed = name.isprintable() and name == name.strip()
     if not (well_formed and 1 <= len(name) <= OPERATOR_NAME_CHARS_MAX):
-        raise Invalid("This is not a name for an operator.", OPERATOR_NAME_ACCEPTED)
+        raise Invalid(f"This is not a name for {whose}.", OPERATOR_NAME_ACCEPTED)
     if name.casefold() in RESERVED_NAMES:
         raise Invalid("Control uses this name for what it does itself.", OPERATOR_NAME_ACCEPTED)
-    return Principal(kind=PrincipalKind.OPERATOR, id="operator", name=name)
 
 
 TICKER = _control("ticker")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from forewarn.core.facts import PrunedDetail, by_whom
 from forewarn.core.model import DAY_MS, Fact, FactKind
+from forewarn.core.principal import Who
 
 RETENTION_DAYS = 400  # more than a year, so that a year can be compared with the one before
 SLICE_LINES_MAX = 500  # of the journal, in one commit: others wait no longer than that takes
@@ -35,15 +37,14 @@ def prune_before_ms(now_ms: int, retention_days: int) -> int | None:
     return now_ms - retention_days * DAY_MS if retention_days > 0 else None
 
 
-def pruned_fact(pruned: Prunable, *, before_ms: int, now_ms: int, by: str) -> Fact:
+def pruned_fact(pruned: Prunable, *, before_ms: int, now_ms: int, by: Who) -> Fact:
     """The line that says what went. Written in the same commit, at the end of the journal."""
-    detail: dict[str, object] = {
-        "before_ms": before_ms,
-        "lines": len(pruned.lines),
-        "events": len(pruned.events),
-        "operations": len(pruned.operations),
-        "receipts": pruned.receipts,
-    }
-    if pruned.lines:
-        detail["last_line"] = max(pruned.lines)
-    return Fact(kind=FactKind.PRUNED, at_ms=now_ms, by=by, detail=detail)
+    detail = PrunedDetail(
+        before_ms=before_ms,
+        lines=len(pruned.lines),
+        events=len(pruned.events),
+        operations=len(pruned.operations),
+        receipts=pruned.receipts,
+        last_line=max(pruned.lines, default=None),
+    )
+    return by_whom(Fact(kind=FactKind.PRUNED, at_ms=now_ms, detail=detail), by)

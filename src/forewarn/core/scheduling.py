@@ -12,19 +12,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.core import deadlines, notice, placement, scope_edits, windows
+from forewarn.core import deadlines, notice, overrides, placement, scope_edits, windows
 from forewarn.core.errors import (
     AlreadyStarted,
     Conflict,
     HostUnfit,
     Invalid,
+    LocalDiskKept,
     NotFound,
     NotSpot,
     OperationExists,
+    OtherDisk,
     TooManyUserEvents,
     TwoDomainsOnHost,
 )
-from forewarn.core.facts import approved_fact, event_fact, operation_fact
+from forewarn.core.facts import (
+    CanceledDetail,
+    OrderedDetail,
+    ScheduledDetail,
+    approved_fact,
+    by_whom,
+    event_fact,
+    operation_fact,
+    window_bounds,
+)
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
@@ -44,10 +55,11 @@ from forewarn.core.model import (
     Scope,
     Window,
 )
-from forewarn.core.principal import POLICY, TICKER
+from forewarn.core.principal import POLICY, TICKER, Who, kept_of, who_was
 from forewarn.core.vm_profile import Priority
 
 EVENTS_PER_SCOPE_MAX = 1_000
+POSTPONEMENTS_MAX = 100  # of one event, also by operators: each leaves an ended one
 FREEZE_SECONDS_MAX = 600  # well within the deadline of a started Freeze (`deadlines.DEADLINE_MS`)
 DESCRIPTION_CHARS_MAX = 200
 AUTO_APPROVED_BY = POLICY.name
@@ -77,16 +89,18 @@ class Order(Struct, frozen=True, kw_only=True):
 
     `not_before_ms` is the earliest start without approval; outside of `window` nothing starts,
     approved or not. `duration_s` is how long a Freeze of a host lasts, `description` what guests
-    read; where they are None, the policy and the contract's words decide.
+    read; where they are None, the policy and the contract's words decide. `lose_disk`: its VMs
+    start where they are moved to with empty local disks.
     """
 
     event_type: EventType
     cause: Cause
-    by: str
+    by: Who
     not_before_ms: int | None = None
     window: Window | None = None
     duration_s: int | None = None
     description: str | None = None
+    lose_disk: bool = False
 
 
 def is_enabled(scope: Scope, policy: Policy) -> bool:
@@ -146,6 +160,7 @@ def new_event(
     source = EventSource.USER if order.cause is Cause.ORDER else EventSource.PLATFORM
     declared = order.cause is Cause.FAILURE
     approved = source is EventSource.USER and order.event_type in scope.auto_approve
+    _, by_kind, by_id = kept_of(order.by)
     return ScheduledEvent(
         event_id=event_id,
         scope=scope.name,
@@ -164,11 +179,15 @@ def new_event(
         silent=_untold(scope, group, policy),
         ordered_not_before_ms=order.not_before_ms,
         window=order.window,
-        ordered_by=order.by,
+        ordered_by=str(order.by),
+        ordered_by_kind=by_kind,
+        ordered_by_id=by_id,
         operation_id=operation_id,
         breaks_domains=breaks_domains,
+        lose_disk=order.lose_disk,
         approved_ms=now_ms if approved else None,
         approved_by=AUTO_APPROVED_BY if approved else None,
+        approved_by_kind=POLICY.kind if approved else None,
         started_ms=now_ms if declared else None,
         deadline_ms=(
             now_ms + deadlines.deadline_after_ms(order.event_type, order.cause)
@@ -184,25 +203,25 @@ def scheduled_fact(event: ScheduledEvent) -> Fact:
         FactKind.SCHEDULED,
         event,
         event.scheduled_ms,
-        by=event.ordered_by,
-        detail={
-            "event_type": event.event_type.value,
-            "event_source": event.event_source.value,
-            "cause": event.cause.value,
-            "resources": list(event.resources),
-            "update_domain": event.update_domain,
-            "not_before_ms": event.not_before_ms,
-            "silent": event.silent,
-            **window_detail(event.window),
-        },
+        by=who_ordered(event),
+        detail=ScheduledDetail(
+            event_type=event.event_type,
+            event_source=event.event_source,
+            cause=event.cause,
+            resources=event.resources,
+            update_domain=event.update_domain,
+            not_before_ms=event.not_before_ms,
+            silent=event.silent,
+            lose_disk=event.lose_disk,
+            postponed_from=event.postponed_from,
+            **window_bounds(event.window),
+        ),
     )
 
 
-def window_detail(window: Window | None) -> dict[str, object]:
-    """What the journal says of the window of an order; nothing where it has none."""
-    if window is None:
-        return {}
-    return {"window_start_ms": window.start_ms, "window_end_ms": window.end_ms}
+def who_ordered(ordered: ScheduledEvent | Operation) -> Who:
+    """Who ordered an event or operation, as far as it was kept."""
+    return who_was(ordered.ordered_by, ordered.ordered_by_kind, ordered.ordered_by_id)
 
 
 def schedule(scope: Scope, event: ScheduledEvent) -> tuple[Scope, tuple[Fact, ...]]:
@@ -219,8 +238,7 @@ def put(scope: Scope, event: ScheduledEvent) -> tuple[Scope, tuple[Fact, ...]]:
     """Put a new event into its scope, however full that is."""
     facts = [scheduled_fact(event)]
     if event.approved_ms is not None:
-        by, by_kind = event.approved_by, POLICY.kind
-        facts.append(approved_fact(event, event.approved_ms, by=by, by_kind=by_kind))
+        facts.append(approved_fact(event, event.approved_ms, by=POLICY, by_kind=POLICY.kind))
     return scope_edits.with_event(scope, event), tuple(facts)
 
 
@@ -240,10 +258,12 @@ def order_for_vm(
             f"{vm_name} is not a spot VM and cannot be evicted.",
             'Only VMs with priority = "spot" can; to delete this one use `forewarn vm delete`.',
         )
+    refuse_lost_disk(order, policy)
     existing = _same_order(scope, vm_name, order)
     if existing is not None:
         if existing.phase is Phase.SCHEDULED:
             windows.refuse_other(existing, order.window)
+            _refuse_other_disk(existing, order)
         return Decision(), existing.event_id
     if order.cause is Cause.ORDER:
         _refuse_too_many_user_events(scope, policy)
@@ -258,6 +278,34 @@ def order_for_vm(
     event = new_event(scope, order, group, event_id=event_id, now_ms=now_ms, policy=policy)
     scope, facts = schedule(scope, event)
     return Decision(scopes=(scope,), facts=facts), event_id
+
+
+def refuse_lost_disk(order: Order, policy: Policy) -> None:
+    """Refuse local disks that cannot be lost: no guest is told of what will not happen."""
+    if not order.lose_disk:
+        return
+    if order.event_type is not EventType.REDEPLOY:
+        raise Invalid(
+            f"A {order.event_type.value} does not lose the local disk.",
+            "--lose-disk is accepted for a Redeploy only; leave it out.",
+        )
+    if policy.hosts_join:
+        raise LocalDiskKept(
+            "A Redeploy that loses the local disk cannot be ordered here: hosts with a daemon of"
+            " their own keep every disk of a VM, because they cannot tell local disks from shared"
+            " ones.",
+            "Order it without --lose-disk; emulated hosts (`forewarn simulate`, `forewarn serve`)"
+            " take it.",
+        )
+
+
+def _refuse_other_disk(existing: ScheduledEvent, order: Order) -> None:
+    if existing.lose_disk != order.lose_disk:
+        has = "one that loses" if existing.lose_disk else "one that keeps"
+        raise OtherDisk(
+            f"The same is ordered already, as {has} the local disk: event {existing.event_id}.",
+            f"Cancel it first (`forewarn event cancel {existing.event_id}`), then order it again.",
+        )
 
 
 def _refuse_outside_window(
@@ -310,14 +358,18 @@ def maintain(
     now_ms: int,
     policy: Policy,
     break_domains: bool = False,
+    reason: str = "",
 ) -> Decision:
     """Order an operation on a host: one event per scope and update domain that it carries.
 
     All events get the same NotBefore, the latest any scope needs. Redeploy and degraded hardware
     move VM by VM; Freeze and Reboot hit the whole host and are refused where that would hit two
-    domains of one scope, unless `break_domains` says that the operator accepts it.
+    domains of one scope, unless `break_domains` says that the operator accepts it, for a `reason`.
     """
+    if break_domains:
+        reason = overrides.need_reason(reason, "The domain rule is broken only with a reason.")
     _refuse_words(order)
+    refuse_lost_disk(order, policy)
     _refuse_unfit_host(host, order, fleet)
     whole_host = order.event_type is not EventType.REDEPLOY
     groups = placement.plan(host.name, fleet, with_off=not whole_host)
@@ -326,6 +378,7 @@ def maintain(
     broken = placement.scopes_with_two_domains(host.name, fleet)
     if whole_host and not break_domains:
         _refuse_two_domains(host, order, broken)
+    name, by_kind, by_id = kept_of(order.by)
     operation = Operation(
         operation_id=operation_id,
         host=host.name,
@@ -333,28 +386,42 @@ def maintain(
         cause=order.cause,
         phase=OperationPhase.WAITING,
         ordered_ms=now_ms,
-        ordered_by=order.by,
+        ordered_by=str(order.by),
+        ordered_by_kind=by_kind,
+        ordered_by_id=by_id,
         ordered_not_before_ms=order.not_before_ms,
         window=order.window,
         duration_s=order.duration_s,
         description=order.description,
-        broke_domains_by=order.by if whole_host and broken else None,
+        broke_domains_by=name if whole_host and broken else None,
+        lose_disk=order.lose_disk,
+    )
+    fact = _ordered_fact(operation, order, broken, reason)
+    announced = announce(operation, groups, fleet, ids=ids, now_ms=now_ms, policy=policy)
+    return replace(announced, facts=(fact, *announced.facts))
+
+
+def _ordered_fact(
+    operation: Operation, order: Order, broken: Mapping[str, tuple[int, ...]], reason: str
+) -> Fact:
+    """The line that says who ordered what of a host, and for what reason domains are broken."""
+    by_force = operation.broke_domains_by is not None
+    detail = OrderedDetail(
+        event_type=order.event_type,
+        cause=order.cause,
+        broke_domains=tuple(sorted(broken)) if by_force else (),
+        reason=reason if by_force else "",
+        lose_disk=order.lose_disk,
+        **window_bounds(order.window),
     )
     fact = Fact(
         kind=FactKind.ORDERED,
-        at_ms=now_ms,
-        operation_id=operation_id,
-        host=host.name,
-        by=order.by,
-        detail={
-            "event_type": order.event_type.value,
-            "cause": order.cause.value,
-            "broke_domains": sorted(broken) if operation.broke_domains_by else [],
-            **window_detail(order.window),
-        },
+        at_ms=operation.ordered_ms,
+        operation_id=operation.operation_id,
+        host=operation.host,
+        detail=detail,
     )
-    announced = announce(operation, groups, fleet, ids=ids, now_ms=now_ms, policy=policy)
-    return replace(announced, facts=(fact, *announced.facts))
+    return by_whom(fact, order.by)
 
 
 def _refuse_two_domains(host: Host, order: Order, broken: Mapping[str, tuple[int, ...]]) -> None:
@@ -367,7 +434,7 @@ def _refuse_two_domains(host: Host, order: Order, broken: Mapping[str, tuple[int
             )
             + ".",
             f"Move one of them away first (`forewarn host maintain {host.name} --type Redeploy`, "
-            "or `forewarn vm redeploy NAME`), or accept it with --break-domains.",
+            "or `forewarn vm redeploy NAME`), or accept it with --break-domains --reason TEXT.",
         )
 
 
@@ -403,7 +470,7 @@ def _refuse_unfit_host(host: Host, order: Order, fleet: Fleet) -> None:
             raise OperationExists(
                 f"Host {host.name} already has a {operation.event_type.value} operation, "
                 f"{operation.operation_id}, {operation.phase.value}.",
-                "Wait for it, or cancel one of its events (`forewarn event list`).",
+                f"Wait for it, or cancel it: `forewarn operation cancel {operation.operation_id}`.",
             )
 
 
@@ -412,11 +479,12 @@ def _order_of(operation: Operation) -> Order:
     return Order(
         event_type=operation.event_type,
         cause=operation.cause,
-        by=operation.ordered_by,
+        by=who_ordered(operation),
         not_before_ms=operation.ordered_not_before_ms,
         window=operation.window,
         duration_s=operation.duration_s,
         description=operation.description,
+        lose_disk=operation.lose_disk,
     )
 
 
@@ -479,7 +547,7 @@ def need_scope(fleet: Fleet, name: str) -> Scope:
     return scope
 
 
-def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
+def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: Who, now_ms: int) -> Decision:
     """Cancel a scheduled event. If it belongs to an operation, the operation is canceled whole.
 
     Cancel after start is refused; whichever was committed first has won.
@@ -502,7 +570,7 @@ def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: str, now_ms: int) -
     )
 
 
-def cancel_whole(operation: Operation, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
+def cancel_whole(operation: Operation, fleet: Fleet, *, by: Who, now_ms: int) -> Decision:
     """Cancel an operation by itself: also one without events, on a host without VMs."""
     scopes = ((fleet.scope(name), event_id) for name, event_id in operation.members)
     open_events = [scope.event(event_id) for scope, event_id in scopes if scope is not None]
@@ -519,7 +587,7 @@ def cancel_whole(operation: Operation, fleet: Fleet, *, by: str, now_ms: int) ->
 
 
 def cancel_operation(
-    operation: Operation, fleet: Fleet, *, by: str, now_ms: int, reason: str
+    operation: Operation, fleet: Fleet, *, by: Who, now_ms: int, reason: str
 ) -> Decision:
     """Cancel an operation with every event of it that has not started.
 
@@ -545,7 +613,7 @@ def cancel_operation(
             operation,
             now_ms,
             by=by,
-            detail={"reason": reason, "still_running": left},
+            detail=CanceledDetail(reason=reason, still_running=left),
         )
     )
     if left == 0:
@@ -563,10 +631,9 @@ def withdraw_event(scope: Scope, event: ScheduledEvent, now_ms: int) -> Decision
 
 def withdraw_operation(operation: Operation, fleet: Fleet, now_ms: int) -> Decision:
     """End what of an operation has not started before its window closed."""
-    return cancel_operation(operation, fleet, by=TICKER.name, now_ms=now_ms, reason=windows.CLOSED)
+    return cancel_operation(operation, fleet, by=TICKER, now_ms=now_ms, reason=windows.CLOSED)
 
 
-def canceled_fact(event: ScheduledEvent, by: str) -> Fact:
-    return event_fact(
-        FactKind.CANCELED, event, event.ended_ms or 0, by=by, detail={"reason": event.outcome}
-    )
+def canceled_fact(event: ScheduledEvent, by: Who) -> Fact:
+    detail = CanceledDetail(reason=event.outcome)
+    return event_fact(FactKind.CANCELED, event, event.ended_ms or 0, by=by, detail=detail)

@@ -1,5 +1,6 @@
-"""Small steps that several rules share: replacing parts of a scope, and what follows from a VM
-leaving. No rule decides here; a function either edits a value or counts what was edited.
+"""Small steps that several rules share: replacing parts of a scope, and sealing it.
+
+No rule decides here; a function either edits a value or counts what was edited.
 """
 
 from __future__ import annotations
@@ -7,18 +8,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from forewarn.core import document
-from forewarn.core.facts import event_fact
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
     OPEN,
     SECOND_MS,
     Action,
     ActionPhase,
-    Fact,
-    FactKind,
     Outcome,
-    Phase,
-    Recovery,
     ScheduledEvent,
     Scope,
     Vm,
@@ -88,102 +84,6 @@ def end_event(event: ScheduledEvent, wanted: Move, now_ms: int, outcome: str) ->
 
 def cancel_event(event: ScheduledEvent, now_ms: int, reason: str) -> ScheduledEvent:
     return end_event(event, Move.CANCEL, now_ms, reason)
-
-
-def vm_leaves(
-    scope: Scope, vm_name: str, *, because: str, now_ms: int, except_event: str
-) -> tuple[Scope, tuple[Fact, ...]]:
-    """Take a VM that was deleted, evicted or moved out of its other scheduled events.
-
-    An event left without names is canceled; the operation it may belong to goes on without it.
-    """
-    facts: list[Fact] = []
-    for event in scope.events:
-        if event.phase is not Phase.SCHEDULED or event.event_id == except_event:
-            continue
-        if vm_name not in event.resources:
-            continue
-        names = tuple(name for name in event.resources if name != vm_name)
-        remaining = (
-            replace(event, resources=names)
-            if names
-            else cancel_event(event, now_ms, f"avoided: {because}")
-        )
-        scope = with_event(scope, remaining)
-        facts.append(
-            event_fact(
-                FactKind.AVOIDED,
-                event,
-                now_ms,
-                vm=vm_name,
-                detail={"because": because, "event_canceled": not names},
-            )
-        )
-    return scope, tuple(facts)
-
-
-def avoided(
-    event: ScheduledEvent, now_ms: int, *, because: str
-) -> tuple[ScheduledEvent, tuple[Fact, ...]]:
-    """The event as canceled: it is done to none of its VMs."""
-    facts = tuple(
-        event_fact(
-            FactKind.AVOIDED,
-            event,
-            now_ms,
-            vm=name,
-            detail={"because": because, "event_canceled": True},
-        )
-        for name in event.resources
-    )
-    return cancel_event(event, now_ms, f"avoided: {because}"), facts
-
-
-def begin_recovery(
-    scope: Scope, update_domain: int, vm_names: tuple[str, ...], now_ms: int, recovery_ms: int
-) -> tuple[Scope, tuple[Fact, ...]]:
-    """Mark a domain as recovering until each of its VMs has polled again, or for `recovery_ms`."""
-    present = tuple(name for name in vm_names if scope.vm(name) is not None)
-    if recovery_ms <= 0 or not present:
-        return scope, ()
-    kept = tuple(r for r in scope.recoveries if r.update_domain != update_domain)
-    earlier = next((r for r in scope.recoveries if r.update_domain == update_domain), None)
-    waiting = tuple(dict.fromkeys((*(earlier.waiting_for if earlier else ()), *present)))
-    recovery = Recovery(
-        update_domain=update_domain,
-        since_ms=earlier.since_ms if earlier else now_ms,
-        until_ms=now_ms + recovery_ms,
-        waiting_for=waiting,
-    )
-    fact = Fact(
-        kind=FactKind.RECOVERING,
-        at_ms=now_ms,
-        scope=scope.name,
-        detail={"update_domain": update_domain, "waiting_for": list(waiting)},
-    )
-    return replace(scope, recoveries=(*kept, recovery)), (fact,)
-
-
-def vm_returned(scope: Scope, vm_name: str, now_ms: int) -> tuple[Scope, tuple[Fact, ...]]:
-    """Stop waiting for a VM: it polled again, or it is gone."""
-    facts: list[Fact] = []
-    recoveries: list[Recovery] = []
-    for recovery in scope.recoveries:
-        waiting = tuple(name for name in recovery.waiting_for if name != vm_name)
-        if waiting:
-            recoveries.append(replace(recovery, waiting_for=waiting))
-        else:
-            facts.append(recovered_fact(scope, recovery, now_ms, "every VM has polled again"))
-    return replace(scope, recoveries=tuple(recoveries)), tuple(facts)
-
-
-def recovered_fact(scope: Scope, recovery: Recovery, now_ms: int, because: str) -> Fact:
-    return Fact(
-        kind=FactKind.RECOVERED,
-        at_ms=now_ms,
-        scope=scope.name,
-        detail={"update_domain": recovery.update_domain, "because": because},
-    )
 
 
 def seal(before: Scope | None, after: Scope) -> Scope:

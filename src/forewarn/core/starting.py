@@ -11,8 +11,14 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.core import deadlines, notice, placement, scope_edits, windows
-from forewarn.core.facts import event_fact, operation_fact
+from forewarn.core import avoiding, deadlines, notice, placement, scope_edits, windows
+from forewarn.core.facts import (
+    ExemptedDetail,
+    StartedDetail,
+    action_begun,
+    event_fact,
+    operation_fact,
+)
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
@@ -34,6 +40,7 @@ from forewarn.core.model import (
     Scope,
     Window,
 )
+from forewarn.core.principal import who_was
 
 TWO_DAEMONS_REMEDY = (
     "Find the machine that has a copy of the other's data folder, stop its daemon, remove host.pem"
@@ -96,7 +103,7 @@ def started_elsewhere(scope: Scope, event: ScheduledEvent) -> tuple[ScheduledEve
         for other in scope.events
         if other.phase is Phase.STARTED
         and other.update_domain != event.update_domain
-        and not placement.hits_nobody(scope, other)
+        and not placement.hits_no_vm(scope, other)
         and not (event.breaks_domains and other.operation_id == event.operation_id)
     )
 
@@ -136,7 +143,7 @@ def due_events(scope: Scope, now_ms: int) -> Iterator[ScheduledEvent]:
     """
     someone_off = any(vm.off for vm in scope.vms)
     started = (event for event in scope.events if event.phase is Phase.STARTED)
-    busy = {event.update_domain for event in started if not placement.hits_nobody(scope, event)}
+    busy = {event.update_domain for event in started if not placement.hits_no_vm(scope, event)}
     for event in scope.events:
         if event.phase is not Phase.SCHEDULED:
             continue
@@ -150,8 +157,8 @@ def notice_holds(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[Hold
     """Why the event is not due; empty if it is."""
     if due(scope, event, now_ms):
         return ()
-    nobody_asked = event.silent or unasked(scope, event)
-    due_from_ms = notice.due_from_ms(event, unasked=nobody_asked)
+    no_vm_asked = event.silent or unasked(scope, event)
+    due_from_ms = notice.due_from_ms(event, unasked=no_vm_asked)
     override = f"`forewarn event approve {event.event_id} --reason TEXT`"
     approve = f"An approval by a VM of {event.scope}, or {override}."
     if due_from_ms is None:
@@ -164,7 +171,7 @@ def notice_holds(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[Hold
                 remedy=f"The host confirms with its next heartbeat. {approve}",
             ),
         )
-    if nobody_asked:
+    if no_vm_asked:
         return (
             Hold(
                 reason=HoldReason.CLOCK,
@@ -195,9 +202,9 @@ def window_holds(window: Window | None, *, since_ms: int, now_ms: int) -> Iterab
         what=f"the window of the order {'has closed' if over else 'has not opened yet'}",
         since_ms=window.end_ms if over else since_ms,
         until_ms=None if over else window.start_ms,
-        remedy="None: it is withdrawn with the next tick. Order it again."
+        remedy="Control withdraws it with the next tick. Order it again."
         if over
-        else "Nothing but time, approved or not; or cancel it and order it with another window.",
+        else "Wait until the window opens, approved or not; or cancel it and order it anew.",
     )
 
 
@@ -215,7 +222,7 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
                 until_ms=other.deadline_ms,
                 remedy=f"It ends by itself; `forewarn event explain {other.event_id}` says more.",
             )
-    if not obeys_domains(event) or placement.hits_nobody(scope, event):
+    if not obeys_domains(event) or placement.hits_no_vm(scope, event):
         return
     for other in started_elsewhere(scope, event):
         yield Hold(
@@ -264,7 +271,7 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
     elif fleet.shut_out(host_name):
         yield Hold(
             reason=HoldReason.HOST_NOT_JOINED,
-            what=f"host {host_name} was revoked, or has not joined yet: nothing it says is heard",
+            what=f"control does not listen to host {host_name}: it was revoked or has not joined",
             since_ms=None,
             until_ms=None,
             remedy=f"`forewarn host invite {host_name}`, and join with that token there; "
@@ -392,7 +399,7 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
                 what="the time that the order named has not come",
                 since_ms=operation.ordered_ms,
                 until_ms=operation.ordered_not_before_ms,
-                remedy="Nothing but time; there is no VM to ask.",
+                remedy="Wait for that time; no VM has to approve.",
             )
         )
     window = operation.window
@@ -415,8 +422,8 @@ def _two_domains_holds(
                 f"{', '.join(map(str, sorted(found)))} of scope {scope_name}",
                 since_ms=max(found.values()),
                 until_ms=None,
-                remedy="Move one of them away (`forewarn vm redeploy NAME`), or cancel one event "
-                "of the operation (`forewarn event cancel ID`).",
+                remedy="Move one of them away (`forewarn vm redeploy NAME`), or cancel it "
+                f"(`forewarn operation cancel {operation.operation_id}`).",
             )
 
 
@@ -424,7 +431,7 @@ def _traffic_holds(
     operation: Operation, fleet: Fleet, told: set[str], now_ms: int
 ) -> Iterable[Hold]:
     for other in fleet.operations_on(operation.host):
-        if other.phase is OperationPhase.STARTED and other.event_type is not EventType.REDEPLOY:
+        if other.phase is OperationPhase.STARTED and other.whole_host:
             yield Hold(
                 reason=HoldReason.HOST_BUSY,
                 what=f"operation {other.operation_id} of host {other.host} is started",
@@ -439,11 +446,11 @@ def _traffic_holds(
         events = scope.events if scope else ()
         bringing = (e for e in events if e.phase is Phase.STARTED and vm.name in e.resources)
         event = next(bringing, None)
-        words, remedy = "is on its way to", "Its arrival; it is then told like the others."
+        words, remedy = "is on its way to", "Wait until it has arrived; then it gets its notice."
         if vm.may_run_on == operation.host:
             words = "may be on"
             remedy = (
-                f"The word of host {vm.host}, which was moving it; or "
+                f"Wait for the report of host {vm.host}, which was moving it, or run "
                 f"`forewarn host fail {vm.host} --fenced` once that host is surely off."
             )
         yield Hold(
@@ -548,11 +555,11 @@ def _started(
             FactKind.STARTED,
             event,
             now_ms,
-            detail={
-                "approved": event.approved_ms is not None,
-                "readable_ms": notice.readable_ms(event, now_ms),
-                "actions": [_action_detail(action) for action in actions],
-            },
+            detail=StartedDetail(
+                approved=event.approved_ms is not None,
+                readable_ms=notice.readable_ms(event, now_ms),
+                actions=tuple(map(action_begun, actions)),
+            ),
         )
     ]
     return started, (*facts, *exemption_facts(scope, event, now_ms))
@@ -565,9 +572,9 @@ def exemption_facts(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[F
         for other in scope.events
         if other.phase is Phase.STARTED
         and other.update_domain != event.update_domain
-        and not placement.hits_nobody(scope, other)
+        and not placement.hits_no_vm(scope, other)
     ]
-    if placement.hits_nobody(scope, event):
+    if placement.hits_no_vm(scope, event):
         return ()
     if not others and not event.breaks_domains:
         return ()
@@ -576,22 +583,15 @@ def exemption_facts(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[F
             FactKind.EXEMPTED,
             event,
             now_ms,
-            by=event.ordered_by if event.breaks_domains else None,
-            detail={
-                "because": "break-domains" if event.breaks_domains else event.event_type.value,
-                "other_events": others,
-            },
+            by=who_was(event.ordered_by, event.ordered_by_kind, event.ordered_by_id)
+            if event.breaks_domains
+            else None,
+            detail=ExemptedDetail(
+                because="break-domains" if event.breaks_domains else event.event_type.value,
+                other_events=tuple(others),
+            ),
         ),
     )
-
-
-def _action_detail(action: Action) -> dict[str, object]:
-    return {
-        "kind": action.kind.value,
-        "host": action.host,
-        "vm": action.vm,
-        "target_host": action.target_host,
-    }
 
 
 def _actions(
@@ -613,6 +613,7 @@ def _actions(
             target_host=targets.get(name),
             duration_s=duration_s,
             only_off=only_off,
+            lose_disk=event.lose_disk,
         )
         for name in event.resources
     )
@@ -635,18 +636,15 @@ def start_operation(operation: Operation, fleet: Fleet, *, now_ms: int, policy: 
         duration_s=duration_s,
     )
     scopes: dict[str, Scope] = {}
-    facts: list[Fact] = [
-        operation_fact(
-            FactKind.STARTED, operation, now_ms, detail={"actions": [_action_detail(action)]}
-        )
-    ]
+    detail = StartedDetail(actions=(action_begun(action),))
+    facts: list[Fact] = [operation_fact(FactKind.STARTED, operation, now_ms, detail=detail)]
     for scope_name, event_id in operation.members:
         scope = scopes.get(scope_name) or fleet.scope(scope_name)
         event = scope.event(event_id) if scope else None
         if scope is None or event is None:
             continue
         if placement.all_off(scope, event):
-            after, new_facts = scope_edits.avoided(event, now_ms, because="switched off")
+            after, new_facts = avoiding.avoided(event, now_ms, because="switched off")
         else:
             after, new_facts = _started(scope, event, now_ms, ())
         scopes[scope_name] = scope_edits.with_event(scope, after)

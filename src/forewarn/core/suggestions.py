@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 MISTAKES_NAMED_MAX = 20
 SHOWN_CHARS_MAX = 64
-NAMES_SHOWN_MAX = 30
+NAMES_SHOWN_MAX = 40
 NAMES_COMPARED_MAX = 2_000  # more would take a noticeable time
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from forewarn.core import document, scope_edits
-from forewarn.core.facts import vm_fact
+from forewarn.core import avoiding, document, scope_edits
+from forewarn.core.facts import MovedDetail, vm_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
     Action,
@@ -183,14 +183,14 @@ def counted_on(
     `other` is the host that may still run it besides: the one that it was counted on so far.
     """
     after = replace(vm, host=host, may_run_on=other)
-    scope, left = scope_edits.vm_leaves(
+    scope, left = avoiding.vm_leaves(
         scope_edits.with_vm(scope, after),
         vm.name,
         because=f"it may be on {host}",
         now_ms=now_ms,
         except_event="",
     )
-    detail = {"from": vm.host, "sure": False}
+    detail = MovedDetail(from_host=vm.host, sure=False)
     return scope, (vm_fact(FactKind.MOVED, scope.name, after, now_ms, detail=detail), *left)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from forewarn.core import scope_edits
 from forewarn.core.errors import Invalid, OtherWindow, WindowTooShort
-from forewarn.core.facts import event_fact
+from forewarn.core.facts import CanceledDetail, event_fact
 from forewarn.core.model import (
     MINUTE_MS,
     SECOND_MS,
@@ -95,8 +95,8 @@ def refuse_other(existing: ScheduledEvent, window: Window | None) -> None:
 def withdrawn(event: ScheduledEvent, reason: str, now_ms: int) -> tuple[ScheduledEvent, Fact]:
     """The event as it is withdrawn, and the line that says so."""
     ended = scope_edits.cancel_event(event, now_ms, reason)
-    detail = {"reason": reason}
-    return ended, event_fact(FactKind.CANCELED, event, now_ms, by=TICKER.name, detail=detail)
+    detail = CanceledDetail(reason=reason)
+    return ended, event_fact(FactKind.CANCELED, event, now_ms, by=TICKER, detail=detail)
 
 
 def _length(ms: int) -> str:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from forewarn.api.orders import BODY_BYTES_MAX, EmptyRequest, words
 from forewarn.api.requests import NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
+from forewarn.core.access import Right
 from forewarn.core.errors import Invalid
 from forewarn.emulator.clock import EmulatedClock
 from forewarn.emulator.idempotency import RememberedOrders, answered
@@ -60,6 +61,7 @@ def clock_routes(pacer: Pacer, clock: EmulatedClock) -> list[RouteSpec]:
             summary="The emulator's time, and what is due next.",
             handler=routes.show,
             answer=ClockShown,
+            right=Right.VIEW,
         ),
         RouteSpec(
             method="POST",
@@ -68,6 +70,7 @@ def clock_routes(pacer: Pacer, clock: EmulatedClock) -> list[RouteSpec]:
             summary="Turn the clock ahead, through everything that is due on the way.",
             handler=once.taking(routes.advance, bytes_max=BODY_BYTES_MAX),
             answer=ClockMoved,
+            right=Right.OPERATE,
             body=AdvanceRequest,
         ),
         RouteSpec(
@@ -77,6 +80,7 @@ def clock_routes(pacer: Pacer, clock: EmulatedClock) -> list[RouteSpec]:
             summary="Turn the clock to the next instant at which something is due.",
             handler=once.taking(routes.next, bytes_max=BODY_BYTES_MAX),
             answer=ClockMoved,
+            right=Right.OPERATE,
             body=EmptyRequest,
         ),
     ]

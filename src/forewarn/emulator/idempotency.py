@@ -24,7 +24,7 @@ KEPT_MAX = 1_000
 Work = Callable[[Request, bytes], Awaitable[msgspec.Struct]]
 
 
-class _Kept(Struct, frozen=True):
+class _OrderUnderWay(Struct, frozen=True):
     fingerprint: str
     work: asyncio.Future[msgspec.Struct]
 
@@ -33,7 +33,7 @@ class RememberedOrders:
     """The answers of the last KEPT_MAX orders that had an idempotency key."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _OrderUnderWay] = {}
 
     def taking(self, work: Work, *, bytes_max: int) -> Handler:
         """A handler that does the work at most once under a key, also while it is being done."""
@@ -57,10 +57,10 @@ class RememberedOrders:
 
         return handler
 
-    def _begin(self, key: str, mark: str, work: Awaitable[msgspec.Struct]) -> _Kept:
+    def _begin(self, key: str, mark: str, work: Awaitable[msgspec.Struct]) -> _OrderUnderWay:
         if len(self._kept) >= KEPT_MAX:
             del self._kept[next(iter(self._kept))]
-        kept = self._kept[key] = _Kept(mark, asyncio.ensure_future(work))
+        kept = self._kept[key] = _OrderUnderWay(mark, asyncio.ensure_future(work))
 
         def forget_refused(done: asyncio.Future[msgspec.Struct]) -> None:
             if done.cancelled() or done.exception() is not None:

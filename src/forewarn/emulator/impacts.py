@@ -38,6 +38,7 @@ class Impact(Struct, frozen=True, kw_only=True):
     event_id: str
     event_type: str
     at_ms: int
+    lose_disk: bool = False  # of a start: the local disks of the VM are empty
 
 
 # Does to what runs in a VM what an impact says; what it returns is how that went wrong.
@@ -131,6 +132,7 @@ class Impacts:
                 event_id="" if known is None else known.event_id,
                 event_type="" if known is None else known.event_type.value,
                 at_ms=at_ms,
+                lose_disk=kind is ImpactKind.START and known is not None and known.lose_disk,
             )
             self._watching(impact)
             wrong = [said for said in [await do(impact) for do in tuple(self._receivers)] if said]

@@ -112,7 +112,9 @@ class Connection(asyncio.Protocol):
         most = limit.connections_of_strangers if guest is None else limit.connections_per_guest
         if len(crowd) >= most:
             stranger = guest is None
-            problem = problems.nobody() if stranger else problems.too_many_requests(RETRY_AFTER_S)
+            problem = (
+                problems.unknown_caller() if stranger else problems.too_many_requests(RETRY_AFTER_S)
+            )
             self._refuse(problem, close=True)
             self._close()  # without lingering: these are the ones that are too many
             return
@@ -126,10 +128,10 @@ class Connection(asyncio.Protocol):
             return early.guest
         return self._guest
 
-    def _nobody(self) -> GuestProblem:
+    def _unknown_caller(self) -> GuestProblem:
         """The answer to a caller that is no guest; one that is not known yet is to ask again."""
         stranger = self._counted is None
-        return problems.nobody() if stranger else problems.unavailable(RETRY_AFTER_S)
+        return problems.unknown_caller() if stranger else problems.unavailable(RETRY_AFTER_S)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         if self._at == PARKED:
@@ -215,7 +217,7 @@ class Connection(asyncio.Protocol):
     def _poll(self, request: Request) -> None:
         guest = self._guest
         if guest is None:
-            self._refuse(self._nobody(), close=True)
+            self._refuse(self._unknown_caller(), close=True)
             return
         now_s = self._since_s = self._time_s()
         retry_s = guest.bucket.take(now_s)
@@ -322,7 +324,7 @@ class Connection(asyncio.Protocol):
         """A request that was not in the cache of heads."""
         guest = self._guest
         if guest is None:
-            self._refuse(self._nobody(), close=True)
+            self._refuse(self._unknown_caller(), close=True)
             return
         endpoint = self._endpoint
         now_s = self._since_s = self._time_s()
@@ -364,7 +366,7 @@ class Connection(asyncio.Protocol):
                 await endpoint.service.approve(guest.name, event_ids)
             endpoint.counters.approvals += 1
         except NotFound:
-            problem = problems.nobody()  # the VM was deleted while we waited
+            problem = problems.unknown_caller()  # the VM was deleted while we waited
         except Refusal as refusal:
             problem = routes.refused(refusal)
         except (Unavailable, TimeoutError):

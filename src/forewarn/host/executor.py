@@ -153,6 +153,7 @@ class Executor:
             epoch=work.epoch,
             boot_id=work.boot_id,
             only_off=work.only_off,
+            lose_disk=work.lose_disk,
             about=work.about,
             left_ms=work.left_ms,
         )

@@ -23,6 +23,7 @@ POLLS_SENT_EVERY_S = 300.0  # by scope: each is a write
 VM_POLLS_SENT_EVERY_S = 10.0  # by VM: control only remembers them
 FIRST_READS_QUEUED_MAX = 50_000
 RETURNED_QUEUED_MAX = 10_000
+REBOOT_TOLD_MS = 60_000  # a guest that boots in a loop does not fill the journal
 
 
 class _Read(NamedTuple):
@@ -38,6 +39,7 @@ class Traces(NamedTuple):
     first_reads: tuple[ReadBefore, ...] = ()
     polls: dict[str, int] = {}  # noqa: RUF012 - no code changes it
     returned: tuple[str, ...] = ()
+    rebooted: tuple[str, ...] = ()
     polled_ms: Mapping[str, int] = {}
     returns: Mapping[str, int] = {}  # by VM: which of its returns
     vm_polls: dict[str, int] = {}  # noqa: RUF012 - no code changes it
@@ -73,6 +75,8 @@ class GuestProxy:
         self._reads: deque[_Read] = deque()
         self._returned: dict[str, int] = {}  # by VM: the number of its last return
         self._returns = 0
+        self._rebooted: dict[str, None] = {}  # an ordered set, by VM
+        self._reboot_noted_ms: dict[str, int] = {}
         self._polls: dict[str, int] = {}
         self._vm_polls: dict[str, int] = {}
         self._ring = asyncio.Event()
@@ -109,6 +113,21 @@ class GuestProxy:
         self._returned[vm] = self._returns
         self._ring.set()
 
+    def rebooted(self, vm: str) -> None:
+        """A VM was rebooted, and not by an action of ours. Of a loop one a minute is told."""
+        now_ms = self._monotonic_ms()
+        noted = self._reboot_noted_ms
+        for name in [name for name, at_ms in noted.items() if now_ms - at_ms >= REBOOT_TOLD_MS]:
+            del noted[name]
+        if vm in noted:
+            return
+        if len(noted) >= RETURNED_QUEUED_MAX or len(self._rebooted) >= RETURNED_QUEUED_MAX:
+            self.dropped += 1
+            return
+        noted[vm] = now_ms
+        self._rebooted[vm] = None
+        self._ring.set()
+
     # Telling.
 
     async def run(self) -> None:
@@ -131,7 +150,7 @@ class GuestProxy:
     @property
     def waiting(self) -> bool:
         """True while there is something that control has not been told."""
-        return bool(self._reads or self._returned or self._polls or self._vm_polls)
+        return self._queued > 0
 
     @property
     def reads_waiting(self) -> int:
@@ -147,7 +166,8 @@ class GuestProxy:
 
     @property
     def _queued(self) -> int:
-        return len(self._reads) + len(self._returned) + len(self._polls) + len(self._vm_polls)
+        waiting = (self._reads, self._returned, self._rebooted, self._polls, self._vm_polls)
+        return sum(map(len, waiting))
 
     def add_polls(self, polls: Mapping[str, int]) -> None:
         """Have these polls, by scope, told with the next turn."""
@@ -180,6 +200,7 @@ class GuestProxy:
             ),
             polls={scope: max(0, now_ms - at_ms) for scope, at_ms in polled_ms.items()},
             returned=tuple(returns),
+            rebooted=tuple(islice(self._rebooted, RETURNED_MAX)),
             polled_ms=polled_ms,
             returns=returns,
             vm_polls={vm: max(0, now_ms - at_ms) for vm, at_ms in vm_polled_ms.items()},
@@ -196,6 +217,8 @@ class GuestProxy:
         for vm, number in traces.returns.items():
             if self._returned.get(vm) == number:
                 del self._returned[vm]
+        for vm in traces.rebooted:
+            self._rebooted.pop(vm, None)
         for scope, at_ms in traces.polled_ms.items():
             if self._polls.get(scope) == at_ms:
                 del self._polls[scope]

@@ -114,7 +114,7 @@ class Following(Protocol):
     def ask_now(self) -> None: ...
 
 
-class _Seen(Struct, frozen=True):
+class _VmOnHost(Struct, frozen=True):
     """A VM that is on this host, and has been at each look since `came_ms`, or since the first.
 
     One that is on its way here is seen before it runs here: it does since `runs_ms`.
@@ -148,7 +148,7 @@ class WitnessedIdentity(Identity):
         self._host = host
         self._feed_reader = feed_reader
         self._monotonic_ms = monotonic_ms
-        self._seen: dict[str, _Seen] | None = None
+        self._seen: dict[str, _VmOnHost] | None = None
 
     def witness(self, seen: Iterable[SeenVm]) -> None:
         """These VMs are on this host now. Who is no longer who it was is cut off."""
@@ -163,11 +163,11 @@ class WitnessedIdentity(Identity):
         if self.waiting:
             self._feed_reader().ask_now()
 
-    def _looked(self, vm: SeenVm, before: Mapping[str, _Seen] | None, now_ms: int) -> _Seen:
+    def _looked(self, vm: SeenVm, before: Mapping[str, _VmOnHost] | None, now_ms: int) -> _VmOnHost:
         vm_id = vm.vm_id.casefold()
         was = None if before is None else before.get(vm.name)
         if was is None or was.vm_id != vm_id:
-            was = _Seen(vm_id, came_ms=None if before is None else now_ms, runs_ms=None)
+            was = _VmOnHost(vm_id, came_ms=None if before is None else now_ms, runs_ms=None)
         if vm.power is Power.RUNNING:
             return was if was.runs_ms is not None else replace(was, runs_ms=now_ms)
         # One that ran here and is frozen now is still here; one that is off may start elsewhere.
@@ -184,7 +184,7 @@ class WitnessedIdentity(Identity):
             for name, seen in (self._seen or {}).items()
         )
 
-    def _proved(self, guest: Guest, seen: _Seen) -> bool:
+    def _proved(self, guest: Guest, seen: _VmOnHost) -> bool:
         """Whether the VM has surely read nothing newer elsewhere than what is on show here."""
         here = guest.vm.host == self._host
         if here and seen.came_ms is None:

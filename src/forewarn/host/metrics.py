@@ -18,7 +18,7 @@ def heartbeat_times() -> Times:
     )
 
 
-class _Asked:
+class _ScrapedNumber:
     """One number, read from its owner at a scrape; left out while the owner does not know it."""
 
     def __init__(
@@ -44,8 +44,8 @@ class HostMetrics(Exposition):
 
     def count(self, name: str, text: str, read: Callable[[], float | None]) -> None:
         """Ask for this number at every scrape. It only grows. Once per name."""
-        self.add(_Asked(counter, name, text, read))
+        self.add(_ScrapedNumber(counter, name, text, read))
 
     def gauge(self, name: str, text: str, read: Callable[[], float | None]) -> None:
         """Ask for this number at every scrape. Once per name."""
-        self.add(_Asked(gauge, name, text, read))
+        self.add(_ScrapedNumber(gauge, name, text, read))

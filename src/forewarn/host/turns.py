@@ -62,6 +62,7 @@ class Turns:
             returned=traces.returned,
             ended=executor.ended,
             vm_polls=traces.vm_polls,
+            rebooted=traces.rebooted,
         )
         self._confirming.said(self._host, confirms)
         began_ms = executor.now_ms()

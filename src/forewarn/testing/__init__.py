@@ -10,6 +10,7 @@ from forewarn.core.errors import (
     Conflict,
     Invalid,
     NotFound,
+    NotPostponable,
     NotSpot,
     Refusal,
 )
@@ -19,6 +20,15 @@ from forewarn.testing.arguments import CloudArguments
 from forewarn.testing.attached import AttachedProcess
 from forewarn.testing.background import EmulatorBroke
 from forewarn.testing.cloud import Cloud
+from forewarn.testing.literals import (
+    ApiVersion,
+    EventSourceName,
+    EventTypeName,
+    FaultName,
+    FaultStatus,
+    HostEventType,
+    MethodName,
+)
 from forewarn.testing.scenarios import ScenarioRun
 from forewarn.testing.values import (
     Approval,
@@ -29,15 +39,6 @@ from forewarn.testing.values import (
     ImpactFelt,
     JournalFact,
     Read,
-)
-from forewarn.testing.words import (
-    ApiVersion,
-    EventSourceName,
-    EventTypeName,
-    FaultName,
-    FaultStatus,
-    HostEventType,
-    MethodName,
 )
 
 __all__ = [
@@ -69,5 +70,6 @@ __all__ = [
     "Conflict",
     "AlreadyStarted",
     "NotSpot",
+    "NotPostponable",
     "EmulatorBroke",
 ]

@@ -31,6 +31,8 @@ class SettingArguments(TypedDict, total=False):
     guest_names: Sequence[str]
     guest_requests_per_second: int
     user_events_max: int
+    postponements_max: int
+    postpone_seconds_max: int
     domain_recovery_seconds: int
     freeze_seconds: int
     reboot_seconds: int

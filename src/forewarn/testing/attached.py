@@ -21,9 +21,9 @@ from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.suggestions import shown
 from forewarn.emulator.impacts import Impact, ImpactKind
 from forewarn.testing.background import Background
+from forewarn.testing.literals import EventTypeName
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import HasPid, ImpactFelt, Restart, time_of
-from forewarn.testing.words import EventTypeName
 from forewarn.wiring.simulate import Emulator
 
 FELT_S_MAX = 5.0  # until a signal has done its work; the kernel needs microseconds
@@ -102,6 +102,7 @@ class AttachedProcess:
                 event_type=cast("EventTypeName", impact.event_type),
                 at=time_of(impact.at_ms),
                 failed=wrong or "",
+                lose_disk=impact.lose_disk,
             )
         )
         return wrong

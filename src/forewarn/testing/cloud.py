@@ -25,6 +25,7 @@ from forewarn.testing.clock import CloudClock
 from forewarn.testing.expectations import WITHIN_S, Expectation, need_event
 from forewarn.testing.faults import CloudFaults, fault_id_of
 from forewarn.testing.instance import CloudInstance
+from forewarn.testing.literals import ApiVersion, HostEventType
 from forewarn.testing.orders import InWindow, When
 from forewarn.testing.scenarios import ScenarioRun, scenario_of
 from forewarn.testing.tracebacks import cut, for_refusals
@@ -43,7 +44,6 @@ from forewarn.testing.values import (
     read_of,
     time_of,
 )
-from forewarn.testing.words import ApiVersion, HostEventType
 from forewarn.wire.api_versions import API_VERSIONS, NEWEST
 from forewarn.wiring.simulate import Emulator
 
@@ -173,9 +173,11 @@ class Cloud:
         order = orders.order_vm(name_of(vm), EventType.REBOOT, window=window)
         return self._background.call(order)
 
-    def redeploy(self, vm: str | CloudVm, *, window: InWindow | None = None) -> Event:
-        """Order a Redeploy, as the owner of the VM."""
-        order = orders.order_vm(name_of(vm), EventType.REDEPLOY, window=window)
+    def redeploy(
+        self, vm: str | CloudVm, *, window: InWindow | None = None, lose_disk: bool = False
+    ) -> Event:
+        """Order a Redeploy, as the owner of the VM; with `lose_disk` its local disks are lost."""
+        order = orders.redeploy(name_of(vm), window=window, lose_disk=lose_disk)
         return self._background.call(order)
 
     def delete(self, vm: str | CloudVm, *, window: InWindow | None = None) -> Event:
@@ -198,13 +200,14 @@ class Cloud:
         duration: int | None = None,
         description: str | None = None,
         break_domains: bool = False,
+        lose_disk: bool = False,
     ) -> CloudOperation:
         """Freeze or reboot a host, or move its VMs away (Redeploy).
 
         `where` is a host, or a VM on it. `not_before` is the earliest start without approval: an
         aware datetime, a timedelta from now or a text like +2h. `window` is two of these: outside
         of it nothing starts, approved or not. `duration` is the seconds of a Freeze, `description`
-        what guests read.
+        what guests read; a Redeploy with `lose_disk` loses the local disks of what it moves.
         """
         return self._background.call(
             orders.maintain(
@@ -215,6 +218,7 @@ class Cloud:
                 duration=duration,
                 description=description,
                 break_domains=break_domains,
+                lose_disk=lose_disk,
             )
         )
 
@@ -246,6 +250,15 @@ class Cloud:
     def cancel(self, event: EventLike) -> None:
         """Cancel what has not started; an operation is canceled whole. Raises AlreadyStarted."""
         self._background.call(orders.cancel(ids_of(event)))
+
+    def postpone(self, event: Event | str, until: When, *, reason: str = "") -> Event:
+        """Withdraw an event of maintenance and announce it anew, later; the new event.
+
+        `until` is its earliest start without approval, as `not_before` in `maintain`, and its
+        notice begins anew. All events of a Freeze or Reboot of a host move together. Raises
+        NotPostponable for other events, AlreadyStarted for what has started.
+        """
+        return self._background.call(orders.postpone(ids_of(event)[0], until, reason))
 
     def approve(self, event: EventLike, *, reason: str = "the test approves it") -> None:
         """Approve as an operator, in place of a VM. What has ended raises Conflict."""

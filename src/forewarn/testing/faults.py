@@ -9,9 +9,9 @@ from forewarn.core.errors import Refusal
 from forewarn.emulator.faults.book import Fault
 from forewarn.emulator.faults.orders import read_order
 from forewarn.testing.background import Background
+from forewarn.testing.literals import FaultName, FaultStatus, MethodName
 from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.testing.values import CloudVm, name_of
-from forewarn.testing.words import FaultName, FaultStatus, MethodName
 from forewarn.wiring.simulate import Emulator
 
 __tracebackhide__ = for_refusals

@@ -17,9 +17,9 @@ from forewarn.core.suggestions import meant, shown
 from forewarn.ports import Store
 from forewarn.testing.background import Work
 from forewarn.testing.expectations import need_event
+from forewarn.testing.literals import HostEventType
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import CloudOperation, Event, event_of, ms_of
-from forewarn.testing.words import HostEventType
 from forewarn.wire.instants import TimeInput, WindowInput, parse_instant
 from forewarn.wiring.simulate import Emulator
 
@@ -27,9 +27,11 @@ When = datetime | timedelta | str
 InWindow = tuple[When, When]
 __tracebackhide__ = for_refusals
 
+BROKEN_BECAUSE = "the test says so"  # why the rule of one domain at a time is broken
+
 
 def order_vm(vm: str, event_type: EventType, *, window: InWindow | None = None) -> Work[Event]:
-    """Restart, redeploy, delete or evict a VM."""
+    """Restart, delete or evict a VM."""
 
     async def work(emulator: Emulator) -> Event:
         order = commands.VM_ORDERS[event_type](by=emulator.by, vm=vm, window=_window(window))
@@ -38,6 +40,19 @@ def order_vm(vm: str, event_type: EventType, *, window: InWindow | None = None) 
         except NotSpot as refusal:
             say_so = 'Have it as one: spot=True for the whole cloud, or spot=["NAME"].'
             raise NotSpot(refusal.refused, say_so) from None
+        return (await _events(emulator, [ordered.event_id]))[0]
+
+    return work
+
+
+def redeploy(vm: str, *, window: InWindow | None, lose_disk: bool) -> Work[Event]:
+    """Move a VM to another host."""
+
+    async def work(emulator: Emulator) -> Event:
+        order = commands.RedeployVm(
+            by=emulator.by, vm=vm, window=_window(window), lose_disk=lose_disk
+        )
+        ordered = await emulator.control.submit(order)
         return (await _events(emulator, [ordered.event_id]))[0]
 
     return work
@@ -52,6 +67,7 @@ def maintain(
     duration: int | None,
     description: str | None,
     break_domains: bool,
+    lose_disk: bool = False,
 ) -> Work[CloudOperation]:
     """Freeze or reboot a host, or move its VMs away. `where` is the host, or a VM on it."""
     types = [one.value for one in operator_commands.EVENT_TYPES_OF_HOSTS]
@@ -70,6 +86,8 @@ def maintain(
             duration_s=duration,
             description=description,
             break_domains=break_domains,
+            lose_disk=lose_disk,
+            reason=BROKEN_BECAUSE if break_domains else "",
         )
         return await _operation(emulator, await emulator.control.submit(order))
 
@@ -124,6 +142,19 @@ def cancel(event_ids: Sequence[str]) -> Work[None]:
             once.setdefault((found[1].operation_id if found else None) or event_id, event_id)
         orders = tuple(commands.CancelEvent(by=emulator.by, event_id=one) for one in once.values())
         await emulator.control.submit(commands.AllOf(by=emulator.by, orders=orders))
+
+    return work
+
+
+def postpone(event_id: str, until: When, reason: str) -> Work[Event]:
+    """Withdraw an event and announce it anew, with its operation if it has to; the new event."""
+
+    async def work(emulator: Emulator) -> Event:
+        order = commands.PostponeEvent(
+            by=emulator.by, event_id=event_id, until=_instant(until), reason=reason
+        )
+        postponed = await emulator.control.submit(order)
+        return (await _events(emulator, [postponed.event.event_id]))[0]
 
     return work
 

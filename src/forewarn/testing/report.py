@@ -38,7 +38,7 @@ tr.guest { background: #eef5ff; } tr.trouble { background: #fdecea; } summary { 
 """
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ReportContent(Struct, frozen=True, kw_only=True):
     """Everything that the page tells."""
 
     now_ms: int
@@ -52,7 +52,7 @@ class Found(Struct, frozen=True, kw_only=True):
     documents: dict[str, bytes]
 
 
-async def gathered(emulator: Emulator) -> Found:
+async def gathered(emulator: Emulator) -> ReportContent:
     """What there is to tell, when everything has settled."""
     await emulator.pacer.settle()
     events = await emulator.control.read(
@@ -62,7 +62,7 @@ async def gathered(emulator: Emulator) -> Found:
         lambda store: store.journal(ListFilter(), after=0, limit=FACTS_MAX)
     )
     vms = list(emulator.urls())[:DOCUMENTS_MAX]
-    return Found(
+    return ReportContent(
         now_ms=emulator.clock.now_ms(),
         started_ms=emulator.clock.start_ms,
         seed=emulator.seed,
@@ -75,7 +75,7 @@ async def gathered(emulator: Emulator) -> Found:
     )
 
 
-def page_of(found: Found, *, title: str, failure: str, version: str) -> str:
+def page_of(found: ReportContent, *, title: str, failure: str, version: str) -> str:
     """The page. `failure` is what the test said, if it is known."""
     about = (
         f"Forewarn {escape(version)}. The clock started at {_time(found.started_ms)} and shows"
@@ -107,7 +107,7 @@ def _time(ms: int) -> str:
 # Events, each as a bar from its order to its end.
 
 
-def _events(found: Found) -> str:
+def _events(found: ReportContent) -> str:
     events = [event_of(event) for event in reversed(found.events)]
     if not events:
         return "<h2>Events</h2>\n<p>There was none.</p>"
@@ -165,7 +165,7 @@ def _bar(number: int, event: ScheduledEvent, now_ms: int, first_ms: int, span_ms
 # The timeline: journal and requests in the order in which they happened.
 
 
-def _timeline(found: Found) -> str:
+def _timeline(found: ReportContent) -> str:
     told = [((line.number, 0, 0), *_of_fact(fact_of(line))) for line in found.journal]
     asked = [
         ((one.facts, 1, number), *_of_exchange(one)) for number, one in enumerate(found.exchanges)
@@ -221,7 +221,7 @@ def _text(body: bytes) -> str:
 # Documents, journal, faults.
 
 
-def _documents(found: Found) -> str:
+def _documents(found: ReportContent) -> str:
     parts = [
         f"<details><summary>{escape(vm)}: {escape(_about(body))}</summary>"
         f"<pre>{escape(_text(body))}</pre></details>"
@@ -230,7 +230,7 @@ def _documents(found: Found) -> str:
     return "<h2>Documents at the end</h2>\n" + "\n".join(parts)
 
 
-def _journal(found: Found) -> str:
+def _journal(found: ReportContent) -> str:
     rows = [
         (
             str(fact.number),
@@ -249,7 +249,7 @@ def _journal(found: Found) -> str:
     return f"<h2>Journal</h2>\n{_table(heads, rows)}"
 
 
-def _faults(found: Found) -> str:
+def _faults(found: ReportContent) -> str:
     if not found.faults:
         return "<h2>Faults</h2>\n<p>There was none.</p>"
     shown = [fault_json(fault) for fault in found.faults]

@@ -13,10 +13,11 @@ from msgspec import Struct
 
 from forewarn.core import model
 from forewarn.core.errors import Conflict, Invalid
+from forewarn.core.facts import detail_words
 from forewarn.core.model import Phase
 from forewarn.ports import FirstRead, JournalLine
+from forewarn.testing.literals import EventSourceName, EventTypeName, HostEventType
 from forewarn.testing.tracebacks import for_refusals
-from forewarn.testing.words import EventSourceName, EventTypeName, HostEventType
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.instants import time_text
 
@@ -61,7 +62,10 @@ def _time_or_none(ms: int | None) -> datetime | None:
 
 
 class ImpactFelt(Struct, frozen=True, kw_only=True):
-    """What a process has felt: `impact` is freeze, thaw, kill or start; `failed` why it did not."""
+    """What a process has felt: `impact` is freeze, thaw, kill or start; `failed` why it did not.
+
+    `lose_disk` of a start: the local disks of the VM are empty.
+    """
 
     impact: Literal["freeze", "thaw", "kill", "start"]
     pid: int
@@ -69,6 +73,7 @@ class ImpactFelt(Struct, frozen=True, kw_only=True):
     event_type: EventTypeName | Literal[""]
     at: datetime
     failed: str = ""
+    lose_disk: bool = False
 
 
 class CloudVm(Struct, frozen=True, kw_only=True):
@@ -116,7 +121,10 @@ class CloudVm(Struct, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """An event. `cloud.event(event)` gives it as it is now."""
+    """An event. `cloud.event(event)` gives it as it is now.
+
+    `postponed_to` is the event that was announced in its place, `postponed_from` the one before it.
+    """
 
     event_id: str
     event_type: EventTypeName
@@ -137,6 +145,8 @@ class Event(Struct, frozen=True, kw_only=True):
     ended: datetime | None
     outcome: str
     operation_id: str | None
+    postponed_from: str | None = None
+    postponed_to: str | None = None
 
     @property
     def gone(self) -> bool:
@@ -242,6 +252,8 @@ def event_of(event: model.ScheduledEvent) -> Event:
         ended=_time_or_none(event.ended_ms),
         outcome=event.outcome,
         operation_id=event.operation_id,
+        postponed_from=event.postponed_from,
+        postponed_to=event.postponed_to,
     )
 
 
@@ -258,7 +270,7 @@ def fact_of(line: JournalLine) -> JournalFact:
         host=fact.host,
         vm=fact.vm,
         by=fact.by,
-        detail=fact.detail,
+        detail=detail_words(fact.detail),
     )
 
 

@@ -46,18 +46,18 @@ Look = Callable[["Probe"], None]
 class Check:
     """One sentence about the endpoint and the function that checks it.
 
-    `source` is a fact id of the contract, a section of the design or an RFC. `blind` says what an
-    endpoint can still get wrong while the check passes. `choice` marks what Forewarn decided where
-    the real service is not known to do so, or does otherwise. A check is skipped unless every
-    check that it `needs` has passed. Those that it comes `after` are made before it, because it
-    judges what they saw, whatever their verdict is.
+    `source` is a fact id of the contract, a section of the design or an RFC. `not_checked` says
+    what an endpoint can still get wrong while the check passes. `choice` marks what Forewarn
+    decided where the real service is not known to do so, or does otherwise. A check is skipped
+    unless every check that it `needs` has passed. Those that it comes `after` are made before it,
+    because it judges what they saw, whatever their verdict is.
     """
 
     id: str
     topic: str
     sentence: str
     source: str
-    blind: str
+    not_checked: str
     look: Look
     level: Level = Level.READ
     needs: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Topic:
         sentence: str,
         source: str,
         *,
-        blind: str,
+        not_checked: str,
         level: Level | None = None,
         needs: tuple[str, ...] = (),
         after: tuple[str, ...] = (),
@@ -98,7 +98,7 @@ class Topic:
                     topic=self.name,
                     sentence=sentence,
                     source=source,
-                    blind=blind,
+                    not_checked=not_checked,
                     look=look,
                     level=level or self._level,
                     needs=(*self._needs, *needs),

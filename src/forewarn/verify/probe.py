@@ -43,7 +43,7 @@ class Probe:
     def __init__(self, target: EndpointAddress, options: Options) -> None:
         self.target = target
         self.options = options
-        self.sightings: list[DocumentRead] = []
+        self.documents_read: list[DocumentRead] = []
         self.observed = Observations()
         self._next_s = 0.0
         self._silences = 0
@@ -142,9 +142,9 @@ class Probe:
 
     def note(self, answer: Answer, version: str = NEWEST) -> DocumentRead:
         """Remember the document that came with an answer."""
-        sighting = documents.read(answer, version)
-        self.sightings.append(sighting)
-        return sighting
+        document = documents.read(answer, version)
+        self.documents_read.append(document)
+        return document
 
     def every_version(self) -> dict[str, DocumentRead]:
         """The document at each api-version that gives one; checks of its own judge the others.

@@ -158,7 +158,7 @@ def described(check: Check) -> dict[str, object]:
         "topic": check.topic,
         "sentence": check.sentence,
         "source": check.source,
-        "blind": check.blind,
+        "not_checked": check.not_checked,
         "level": check.level.value,
         "choice": check.choice,
         "needs": list(check.needs),
@@ -177,7 +177,7 @@ def listed(*, long: bool = False) -> str:
         lines.append(f"  {check.id:<{_ID_WIDTH}}  {check.sentence}")
         lines.append(f"  {'':<{_ID_WIDTH}}  [{check.level.value}] {_source(check)}")
         if long:
-            lines.append(f"  {'':<{_ID_WIDTH}}  blind: {check.blind}")
+            lines.append(f"  {'':<{_ID_WIDTH}}  not checked: {check.not_checked}")
     return "\n".join([*lines, "", f"{len(CHECKS)} checks."]) + "\n"
 
 

@@ -23,6 +23,12 @@ def same_major(version: str) -> bool:
     return version.partition(".")[0] == LINK_VERSION.partition(".")[0]
 
 
+def tells_vm_polls(version: str) -> bool:
+    """Whether a host of this version says in its turns when its VMs polled: since 1.1."""
+    minor = version.partition(".")[2]
+    return minor.isascii() and minor.isdecimal() and minor.strip("0") != ""
+
+
 # One question holds at most so much; a host with more VMs than that is not built yet.
 BODY_BYTES_MAX = 64 * 1024 * 1024
 CHANGES_WAIT_S_MAX = 25
@@ -216,7 +222,8 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     `kind` is what: freeze-host, reboot-host, reboot-vm, move-vm, start-vm, define-vm, find-vm,
     delete-vm. `about` are the VMs that were told of it, as (name, id), with an empty id where no
     host has shown one; nothing is done to another VM of that name. `only_off`: no VM was asked, so
-    nothing is done to a VM that runs. `left_ms` is the time until it is given up.
+    nothing is done to a VM that runs. `lose_disk`: what is moved starts with empty local disks.
+    `left_ms` is the time until it is given up.
     """
 
     action_id: str
@@ -230,6 +237,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     only_off: bool = False
     about: tuple[tuple[str, str], ...] = ()
     left_ms: int | None = None
+    lose_disk: bool = False
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -287,7 +295,8 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     over, empty if it has not yet; None if it does not say: then it obeys nothing until it has asked
     for changes in this life of control. `confirms` are the incarnations, by scope, that its guests
     can read. `first_reads`, `polls` (the age of the last one, by scope), `vm_polls` (by VM) and
-    `returned` (VMs that polled again) are what guests did in passing. `ended` is work that has
+    `returned` (VMs that polled again) are what guests did in passing; `rebooted` are VMs that were
+    rebooted, and not by work of this host. `ended` is work that has
     ended. `daemon` is one life of the host's daemon. All of it may be said twice.
     """
 
@@ -301,6 +310,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: tuple[Ended, ...] = ()
     daemon: str = ""
     vm_polls: dict[str, int] = {}
+    rebooted: tuple[str, ...] = ()
 
 
 class NotTaken(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from forewarn.core.access import Right, Role
 from forewarn.core.inventory.host_report import Power, WhenHostGoesDown
 from forewarn.core.model import (
     ActionKind,
@@ -26,12 +27,15 @@ from forewarn.core.model import (
     ScopeKind,
 )
 from forewarn.core.notice import NoticeVerdict
+from forewarn.core.principal import PrincipalKind
 from forewarn.core.reading import Reading
 from forewarn.core.starting import HoldReason
 from forewarn.core.vm_profile import Priority
 
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 Seconds = int | float
+# True in what an owner is answered: there may be more that is not his.
+Filtered = bool
 
 
 class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,6 +74,10 @@ class EventJson(AnswerBody, frozen=True, kw_only=True):
     that as it is known now: later, if the event could not be read for its minimum notice by then;
     null while no host has confirmed that it shows it, and once it has started. Of an approved
     event it is the start of its window, null without one.
+
+    `postponed_from` is the event that was withdrawn for this one, `postponed_to` the one that was
+    announced in its place. `postponements` and `postponed_seconds` are how often, and by how much
+    in all, that was done until this event was announced.
     """
 
     event_id: str
@@ -91,14 +99,21 @@ class EventJson(AnswerBody, frozen=True, kw_only=True):
     scheduled: Time
     ordered_not_before: Time | None
     ordered_by: str
+    ordered_by_kind: PrincipalKind | None
     operation_id: str | None
     breaks_domains: bool
+    lose_disk: bool
     shown: Time | None
     unreadable_seconds: Seconds
     approved: Time | None
     approved_by: str | None
+    approved_by_kind: PrincipalKind | None
     overridden_by: str | None
     override_reason: str
+    postponed_from: str | None
+    postponed_to: str | None
+    postponements: int
+    postponed_seconds: Seconds
     started: Time | None
     deadline: Time | None
     ended: Time | None
@@ -118,6 +133,15 @@ class EventCanceledJson(EventAnswer, frozen=True, kw_only=True):
     canceled: tuple[str, ...]
 
 
+class EventPostponedJson(EventAnswer, frozen=True, kw_only=True):
+    """The event that was announced in place of the one that was named, and the ids of all that
+    were withdrawn and announced with them, each at the same place: those of a whole operation.
+    """
+
+    withdrawn: tuple[str, ...]
+    announced: tuple[str, ...]
+
+
 class FirstReadJson(AnswerBody, frozen=True, kw_only=True):
     """When a VM first read an event, and how long before it started."""
 
@@ -126,13 +150,25 @@ class FirstReadJson(AnswerBody, frozen=True, kw_only=True):
     notice_seconds: float | None
 
 
+class ChainedEventJson(AnswerBody, frozen=True, kw_only=True):
+    """One event of those that postponing has made one after the other."""
+
+    event_id: str
+    scheduled: Time
+    not_before: Time
+    ended: Time | None
+    outcome: str
+
+
 class Receipt(AnswerBody, frozen=True, kw_only=True):
     """What was promised, for how long it could be read, and who read it when.
 
     `notice_readable_seconds` is for how long the event could be read before it started;
     `notice_read_seconds` how long before it the last of its VMs read it first, null unless all did.
-    `unread_by` are those of its VMs that have not read it. `overridden_by` is the operator who
-    approved it in place of a VM.
+    `unread_by` are those of its VMs that have not read it. `approved_by` is a VM, an owner of the
+    scope (`approved_by_kind`), or who overrode them; `overridden_by` is the operator who approved
+    it in place of a VM. `chain` is what postponing has made of it: every event from the first to
+    the last, this one among them, as far as they are kept; empty if it was not postponed.
     """
 
     scheduled: Time
@@ -142,6 +178,7 @@ class Receipt(AnswerBody, frozen=True, kw_only=True):
     unread_by: tuple[str, ...]
     approved: Time | None
     approved_by: str | None
+    approved_by_kind: PrincipalKind | None
     overridden_by: str | None
     override_reason: str
     started: Time | None
@@ -151,6 +188,7 @@ class Receipt(AnswerBody, frozen=True, kw_only=True):
     notice_read_seconds: Seconds | None
     kept: NoticeVerdict
     why: str
+    chain: tuple[ChainedEventJson, ...]
 
 
 class EventDetail(EventJson, frozen=True, kw_only=True):
@@ -176,12 +214,32 @@ class ExplanationJson(AnswerBody, frozen=True, kw_only=True):
     phase: str
     holds: tuple[HoldJson, ...]
     until: Time | None
+    filtered: Filtered = False
+
+
+class PostponingJson(AnswerBody, frozen=True, kw_only=True):
+    """How often and by how much in all an event was postponed, and whether its owner may again.
+
+    `why_not` is empty if he may: `times_left` more times, to a `not_before` of `latest` at most.
+    """
+
+    postponements: int
+    postponed_seconds: Seconds
+    times_left: int
+    latest: Time | None
+    why_not: str
 
 
 class EventExplanationJson(ExplanationJson, frozen=True, kw_only=True):
-    """What an event waits for."""
+    """What an event waits for; `postponed_to` is what was announced in place of one that ended.
+
+    `postponing` is null once it has started or ended.
+    """
 
     event_id: str
+    postponed_from: str | None
+    postponed_to: str | None
+    postponing: PostponingJson | None
 
 
 class EventPage(AnswerBody, frozen=True, kw_only=True):
@@ -190,6 +248,7 @@ class EventPage(AnswerBody, frozen=True, kw_only=True):
     items: tuple[EventJson, ...]
     more: bool
     next: str | None
+    filtered: Filtered = False
 
 
 # Operations.
@@ -203,7 +262,11 @@ class OperationMember(AnswerBody, frozen=True, kw_only=True):
 
 
 class OperationJson(AnswerBody, frozen=True, kw_only=True):
-    """One thing that is done to a host. `ended_as` is its outcome in one word, null until then."""
+    """One thing that is done to a host. `ended_as` is its outcome in one word, null until then.
+
+    `postponements` and `postponed_seconds` are how often, and by how much in all, a Freeze or
+    Reboot was postponed; of a Redeploy each event has its own.
+    """
 
     operation_id: str
     host: str
@@ -212,11 +275,15 @@ class OperationJson(AnswerBody, frozen=True, kw_only=True):
     phase: OperationPhase
     ordered: Time
     ordered_by: str
+    ordered_by_kind: PrincipalKind | None
     ordered_not_before: Time | None
     window: WindowJson | None
     duration_seconds: int | None
     description: str | None
     broke_domains_by: str | None
+    postponements: int
+    postponed_seconds: Seconds
+    lose_disk: bool
     members: tuple[OperationMember, ...]
     action: ActionJson | None
     started: Time | None
@@ -232,6 +299,7 @@ class OperationDetail(OperationJson, frozen=True, kw_only=True):
 
     events: tuple[EventJson, ...]
     silent_scopes: tuple[str, ...]
+    filtered: Filtered = False
 
 
 class OperationExplanationJson(ExplanationJson, frozen=True, kw_only=True):
@@ -246,6 +314,7 @@ class OperationPage(AnswerBody, frozen=True, kw_only=True):
     items: tuple[OperationJson, ...]
     more: bool
     next: str | None
+    filtered: Filtered = False
 
 
 # VMs, hosts and scopes.
@@ -303,6 +372,7 @@ class VmPage(AnswerBody, frozen=True, kw_only=True):
 
     items: tuple[VmItem, ...]
     more: bool
+    filtered: Filtered = False
 
 
 class AdoptedVm(VmDetail, frozen=True, kw_only=True):
@@ -361,6 +431,30 @@ class HostPage(AnswerBody, frozen=True, kw_only=True):
 
     items: tuple[HostJson, ...]
     more: bool
+    filtered: Filtered = False
+
+
+class HostBrief(AnswerBody, frozen=True, kw_only=True):
+    """What an owner sees of a host that a VM of his is on: its name, and how it is."""
+
+    name: str
+    health: Health
+    alive: bool
+
+
+class HostBriefPage(AnswerBody, frozen=True, kw_only=True):
+    """The hosts that VMs of an owner are on, by name."""
+
+    items: tuple[HostBrief, ...]
+    more: bool
+    filtered: Filtered = True
+
+
+class HostBriefDetail(HostBrief, frozen=True, kw_only=True):
+    """Such a host, with those of its VMs that are the owner's."""
+
+    vms: tuple[VmItem, ...]
+    filtered: Filtered = True
 
 
 class ScopeHoldJson(AnswerBody, frozen=True, kw_only=True):
@@ -410,13 +504,63 @@ class ScopePage(AnswerBody, frozen=True, kw_only=True):
 
     items: tuple[ScopeJson, ...]
     more: bool
+    filtered: Filtered = False
+
+
+# Who may come in.
+
+
+class AccessJson(AnswerBody, frozen=True, kw_only=True):
+    """Who asks, and what they may do; an owner in `scopes` alone."""
+
+    name: str
+    kind: PrincipalKind
+    id: str
+    role: Role
+    rights: tuple[Right, ...]
+    scopes: tuple[str, ...]
+
+
+class TokenJson(AnswerBody, frozen=True, kw_only=True):
+    """A token, without its secret. `used` is coarse: it is kept every five minutes at most."""
+
+    token_id: str
+    name: str
+    role: Role
+    scopes: tuple[str, ...]
+    made: Time
+    made_by: str
+    expires: Time
+    rotated: Time | None
+    used: Time | None
+    revoked: Time | None
+    revoked_by: str | None
+    valid: bool
+
+
+class TokenShown(TokenJson, frozen=True, kw_only=True):
+    """A token with its secret, which is shown this once. `note` says why it is not, if so."""
+
+    token: str | None
+    note: str
+
+
+class TokenPage(AnswerBody, frozen=True, kw_only=True):
+    """All tokens by name, those that have ended too."""
+
+    items: tuple[TokenJson, ...]
+    more: bool
 
 
 # The rest.
 
 
 class FactJson(AnswerBody, frozen=True, kw_only=True):
-    """A line of the journal under its number."""
+    """A line of the journal under its number. `by` is the name of who did what it says.
+
+    `by_kind` and `by_id` say in which capacity, and which principal it was; they are null where no
+    principal did it, and in lines of earlier versions.
+    """
 
     number: int
     kind: FactKind
@@ -427,6 +571,8 @@ class FactJson(AnswerBody, frozen=True, kw_only=True):
     host: str | None
     vm: str | None
     by: str | None
+    by_kind: PrincipalKind | None
+    by_id: str | None
     detail: dict[str, Any]
 
 
@@ -436,6 +582,7 @@ class JournalPage(AnswerBody, frozen=True, kw_only=True):
     items: tuple[FactJson, ...]
     more: bool
     end: int
+    filtered: Filtered = False
 
 
 class ChangesJson(AnswerBody, frozen=True, kw_only=True):
@@ -476,10 +623,22 @@ class HealthJson(AnswerBody, frozen=True, kw_only=True):
     open_events: int
     open_operations: int
     inventory_waits: tuple[str, ...]
+    filtered: Filtered = False
+
+
+class ConsoleLinkJson(AnswerBody, frozen=True, kw_only=True):
+    """A link that opens the console once. `url` is as far as the service knows its own address."""
+
+    url: str
+    path: str
+    valid_seconds: int
 
 
 class Problem(AnswerBody, frozen=True, kw_only=True):
-    """A refusal: what was refused (`detail`), and what would be accepted (`remedy`)."""
+    """A refusal: what was refused (`detail`), and what would be accepted (`remedy`).
+
+    A 410 of the feed says where a reader can `begin`; from the line `oldest` on all are there.
+    """
 
     type: str
     title: str
@@ -487,3 +646,5 @@ class Problem(AnswerBody, frozen=True, kw_only=True):
     detail: str
     code: str
     remedy: str
+    begin: str | UnsetType = UNSET
+    oldest: int | UnsetType = UNSET

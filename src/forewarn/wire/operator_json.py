@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from forewarn.core import ending, notice
+from forewarn.core.facts import detail_words
 from forewarn.core.model import (
     SECOND_MS,
     Action,
@@ -18,6 +19,7 @@ from forewarn.core.model import (
     Vm,
     Window,
 )
+from forewarn.core.tokens import Token
 from forewarn.core.vm_profile import ATTRIBUTES, VmProfile
 from forewarn.wire import operator_answers as answers
 from forewarn.wire.instants import needed_time_text, time_text
@@ -50,18 +52,25 @@ def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
         silent=event.silent,
         description=event.description,
         duration_seconds=event.duration_s,
-        minimum_notice_seconds=_seconds(event.minimum_notice_ms),
+        minimum_notice_seconds=seconds(event.minimum_notice_ms),
         scheduled=needed_time_text(event.scheduled_ms),
         ordered_not_before=time_text(event.ordered_not_before_ms),
         ordered_by=event.ordered_by,
+        ordered_by_kind=event.ordered_by_kind,
         operation_id=event.operation_id,
         breaks_domains=event.breaks_domains,
+        lose_disk=event.lose_disk,
         shown=time_text(event.shown_ms),
-        unreadable_seconds=_seconds(event.unreadable_ms),
+        unreadable_seconds=seconds(event.unreadable_ms),
         approved=time_text(event.approved_ms),
         approved_by=event.approved_by,
+        approved_by_kind=event.approved_by_kind,
         overridden_by=event.approved_by if event.override_reason else None,
         override_reason=event.override_reason,
+        postponed_from=event.postponed_from,
+        postponed_to=event.postponed_to,
+        postponements=event.postponements,
+        postponed_seconds=seconds(event.postponed_ms),
         started=time_text(event.started_ms),
         deadline=time_text(event.deadline_ms),
         ended=time_text(event.ended_ms),
@@ -130,7 +139,7 @@ def scope_as(kind: type[S], scope: Scope, *, enabled: bool, **more: object) -> S
         revision=scope.revision,
         enabled=enabled,
         polled=time_text(scope.polled_ms),
-        terminate_notice_seconds=_seconds(scope.terminate_notice_ms),
+        terminate_notice_seconds=seconds(scope.terminate_notice_ms),
         auto_approve=tuple(sorted(event_type.value for event_type in scope.auto_approve)),
         hold=None
         if hold is None
@@ -178,11 +187,15 @@ def operation_as(kind: type[O], operation: Operation, **more: object) -> O:
         phase=operation.phase,
         ordered=needed_time_text(operation.ordered_ms),
         ordered_by=operation.ordered_by,
+        ordered_by_kind=operation.ordered_by_kind,
         ordered_not_before=time_text(operation.ordered_not_before_ms),
         window=window_json(operation.window),
         duration_seconds=operation.duration_s,
         description=operation.description,
         broke_domains_by=operation.broke_domains_by,
+        postponements=operation.postponements,
+        postponed_seconds=seconds(operation.postponed_ms),
+        lose_disk=operation.lose_disk,
         members=tuple(
             answers.OperationMember(scope=scope, event_id=event_id)
             for scope, event_id in operation.members
@@ -198,6 +211,23 @@ def operation_as(kind: type[O], operation: Operation, **more: object) -> O:
     )
 
 
+def token_json(token: Token, now_ms: int) -> answers.TokenJson:
+    return answers.TokenJson(
+        token_id=token.token_id,
+        name=token.name,
+        role=token.role,
+        scopes=token.scopes,
+        made=needed_time_text(token.made_ms),
+        made_by=token.made_by,
+        expires=needed_time_text(token.expires_ms),
+        rotated=time_text(token.rotated_ms),
+        used=time_text(token.used_ms),
+        revoked=time_text(token.revoked_ms),
+        revoked_by=token.revoked_by,
+        valid=token.ended_ms(now_ms) is None,
+    )
+
+
 def fact_json(fact: Fact, number: int) -> answers.FactJson:
     """A line of the journal under its number."""
     return answers.FactJson(
@@ -210,10 +240,12 @@ def fact_json(fact: Fact, number: int) -> answers.FactJson:
         host=fact.host,
         vm=fact.vm,
         by=fact.by,
-        detail=dict(fact.detail),
+        by_kind=fact.by_kind,
+        by_id=fact.by_id,
+        detail=detail_words(fact.detail),
     )
 
 
-def _seconds(ms: int) -> int | float:
+def seconds(ms: int) -> int | float:
     """Whole seconds as an integer, others with their fraction."""
     return ms // SECOND_MS if ms % SECOND_MS == 0 else ms / SECOND_MS

@@ -17,7 +17,7 @@ from forewarn.wire.api_versions import NEWEST_THREE
 # What a refusal quotes of a request is cut to these, so that a refusal is always small.
 QUOTED_CHARS_MAX = 64
 
-NOBODY = "nobody"  # the caller is no VM that is known
+UNKNOWN_CALLER = "unknown-caller"  # no VM is known at its address
 RATE_LIMIT = "rate-limit"  # the reason that is given most often
 # Every reason for which a request of a guest is refused, for metrics. Beside those of this module,
 # the endpoint cuts connections, and cannot enable a scope.
@@ -33,7 +33,6 @@ REFUSAL_REASONS = (
     "malformed-body",
     "no-api-version",
     "no-metadata-header",
-    NOBODY,
     "not-one-host",
     RATE_LIMIT,
     "repeated-parameter",
@@ -43,6 +42,7 @@ REFUSAL_REASONS = (
     "tree-as-text",
     "unavailable",
     "unknown-api-version",
+    UNKNOWN_CALLER,
     "unknown-element",
     "unknown-host",
     "unknown-path",
@@ -243,9 +243,9 @@ def unsupported_expectation() -> GuestProblem:
     )
 
 
-def nobody() -> GuestProblem:
+def unknown_caller() -> GuestProblem:
     """The caller is no VM of ours. It learns nothing, not even what would be accepted."""
-    return GuestProblem(HTTPStatus.FORBIDDEN, NOBODY, "Forbidden")
+    return GuestProblem(HTTPStatus.FORBIDDEN, UNKNOWN_CALLER, "Forbidden")
 
 
 def too_many_requests(retry_after_s: int) -> GuestProblem:
@@ -309,6 +309,9 @@ _STATUS_OF_REFUSAL: dict[type[Exception], HTTPStatus] = {
     # What the Idempotency-Key draft of the IETF asks for when a key comes back with other words.
     errors.IdempotencyMismatch: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.Forbidden: HTTPStatus.FORBIDDEN,
+    errors.BadToken: HTTPStatus.UNAUTHORIZED,
+    errors.FeedGone: HTTPStatus.GONE,
+    errors.TokenEnded: HTTPStatus.UNAUTHORIZED,
     errors.Refusal: HTTPStatus.BAD_REQUEST,
     errors.Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
@@ -325,7 +328,10 @@ def problem_json(refusal: errors.Refusal | errors.Unavailable, status: int) -> d
     """The members of an RFC 9457 problem: what was refused (detail), what would help (remedy)."""
     if isinstance(refusal, errors.Unavailable):
         return problem("unavailable", status, str(refusal), "Try again later.")
-    return problem(refusal.code, status, refusal.refused, refusal.accepted)
+    found = problem(refusal.code, status, refusal.refused, refusal.accepted)
+    if isinstance(refusal, errors.FeedGone):
+        found |= {"begin": refusal.begin, "oldest": refusal.oldest}
+    return found
 
 
 def problem(code: str, status: int, detail: str, remedy: str = "") -> dict[str, object]:
@@ -338,6 +344,17 @@ def problem(code: str, status: int, detail: str, remedy: str = "") -> dict[str, 
         "code": code,
         "remedy": remedy,
     }
+
+
+def asked_in_plain_http() -> dict[str, object]:
+    """A caller speaks HTTP to a port of the operator API where TLS is spoken."""
+    return problem(
+        "plain-http",
+        HTTPStatus.BAD_REQUEST.value,
+        "This port speaks HTTPS, and was asked in plain HTTP.",
+        "Begin the URL with https://. A token that was sent has crossed the network in the clear:"
+        " make a new one if others could read it.",
+    )
 
 
 def _cut(text: str, limit_chars: int) -> str:

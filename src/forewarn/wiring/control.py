@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import uvicorn
 from msgspec import Struct
@@ -24,6 +23,7 @@ from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.adopt_routes import AdoptRoutes
 from forewarn.api.app import create_app
+from forewarn.api.certificate_metrics import CertificateMetrics
 from forewarn.api.connection_limits import PortLimits
 from forewarn.api.guarded_server import GuardedServer
 from forewarn.api.link.app import create_link_app
@@ -36,7 +36,7 @@ from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.membership import Membership, Signing
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.retention import RetentionLoop
-from forewarn.core.addresses import listen_text, read_listen
+from forewarn.core.addresses import listen_text
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.model import SECOND_MS
 from forewarn.core.principal import CLOCK, INVENTORY_FILE
@@ -44,20 +44,27 @@ from forewarn.logs import Log
 from forewarn.ports import Change, Clock
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.control_parts import Adapters, ControlParts
+from forewarn.wiring.operator_issuers import asking_issuers
 from forewarn.wiring.operator_server import (
     STOP_GRACE_S,
     Announcement,
     listening,
+    operator_tls,
     serving,
 )
 from forewarn.wiring.operator_socket import serving_socket
+from forewarn.wiring.own_names import server_names, server_url
 from forewarn.wiring.process import (
     end_loading,
     load_quietly,
     raise_descriptor_limit,
+    reload_signal,
     settle_memory,
     stop_signals,
 )
+
+if TYPE_CHECKING:
+    from forewarn.wiring.operator_tls import OperatorTls
 
 log = Log(__name__)
 
@@ -71,10 +78,12 @@ class ControlWhere(Struct, frozen=True, kw_only=True):
 
     operator_url: str
     operator_socket: Path
+    operator_authority: Path | None  # what callers trust, if the certificate is our own
     hosts_url: str
     hosts_listen: str
     members: int
     data: Path
+    console_link: str  # opens the console once, within a minute
 
 
 class LinkAddress(Struct, frozen=True):
@@ -108,6 +117,7 @@ class ControlService:
         self._settings = settings
         self._limits = limits
         self._server: GuardedServer | None = None  # of the link, once it listens
+        self._tls: OperatorTls | None = None  # of the operator API, once it is loaded
         self.parts = ControlParts(
             settings,
             Adapters(store=store, clock=clock, lease_clock=lease_clock, ids=RandomIds()),
@@ -143,18 +153,21 @@ class ControlService:
             files=self.parts.files,
             by=settings.by(),
         )
-        self._link_measures = LinkMetrics(
+        self._link_measures = self._new_link_measures()
+        self.parts.measures.add(self._link_measures)
+        self.parts.measures.add(self.parts.lateness)
+        self._told_to_stop = asyncio.Event()
+
+    def _new_link_measures(self) -> LinkMetrics:
+        return LinkMetrics(
             members=lambda: [member.name for member in self.membership.members()],
             silent_ms=self.parts.observed.silent_ms,
             refuses=self._refuses,
             two_daemons=self.parts.observed.two_daemons,
             waiting=self.host_feed.waiting,
             handshakes=lambda: self._server.unfinished() if self._server else 0,
-            expiries_s=self._expiries_s,
+            speaks=self.parts.observed.speaks,
         )
-        self.parts.measures.add(self._link_measures)
-        self.parts.measures.add(self.parts.lateness)
-        self._told_to_stop = asyncio.Event()
 
     def _expiries_s(self) -> dict[str, float]:
         hosts = self.membership.first_expiry_ms() / SECOND_MS
@@ -185,7 +198,7 @@ class ControlService:
         Raises one of CannotStart with nothing left open. `started` is called once everything
         listens.
         """
-        with stop_signals(self.stop):
+        with stop_signals(self.stop), reload_signal(self._look_again):
             self.parts.writer.start()
             try:
                 await self._start_and_run(started)
@@ -196,41 +209,70 @@ class ControlService:
     async def _start_and_run(self, started: Callable[[ControlWhere], None]) -> None:
         parts, settings = self.parts, self._settings
         token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
+        tls = self._tls = operator_tls(settings)
+        self._measure_certificates(tls)
         parts.observed.pulse()  # however long the start takes, hosts are not listened to in it
         await self._apply_inventory()
         await self.membership.settle()
         await parts.control.submit(WasDown(by=CLOCK, since_ms=parts.last_heartbeat_ms))
-        async with self._link() as link:
+        async with self._link() as link, asking_issuers(settings, parts.measures) as issuers:
+            console = parts.console(expiries_s=self._expiries_s)
             app = create_app(
                 parts.control,
                 token=token,
                 measures=parts.measures,
                 doorbell=parts.doorbell,
+                feed=parts.feed,
                 scratch=settings.data,
                 more=[
                     *MemberRoutes(
                         parts.control, self.membership, command=link.join_command
                     ).table(),
-                    *AdoptRoutes(parts.control, self.report_intake, by=settings.by()).table(),
+                    *AdoptRoutes(parts.control, self.report_intake).table(),
                 ],
                 inventories=self._inventories,
                 kept_files=lambda: files_to_keep(settings.data),
                 by=settings.by(),
+                issuers=issuers,
+                console=console,
+                socket_groups=settings.socket_groups,
             )
-            async with serving(app, settings.operator) as url, serving_socket(app, settings):
+            async with (
+                serving(app, settings.operator, tls=tls) as url,
+                serving_socket(app, settings),
+            ):
                 with Announcement(settings.data, url):
                     settle_memory()
-                    started(self._where(url, link))
+                    console.url = url
+                    link_to_console = console.first_link(settings.by())
+                    started(self._where(url, link, tls, link_to_console))
                     await self._work_until_stopped()
 
-    def _where(self, operator_url: str, link: LinkAddress) -> ControlWhere:
+    def _look_again(self) -> None:
+        """What SIGHUP does: a reload of the unit is harmless where there is nothing to look at."""
+        log.info("told_to_look_again", tls=self._settings.operator_has_tls)
+        if self._tls is not None:
+            self._tls.look()
+
+    def _measure_certificates(self, tls: OperatorTls | None) -> None:
+        sources: list[Callable[[], Mapping[str, float]]] = [self._expiries_s]
+        if tls is not None:
+            sources.append(tls.expiries_s)
+            self.parts.measures.add(tls)
+        self.parts.measures.add(CertificateMetrics(*sources))
+
+    def _where(
+        self, operator_url: str, link: LinkAddress, tls: OperatorTls | None, console_link: str
+    ) -> ControlWhere:
         return ControlWhere(
             operator_url=operator_url,
             operator_socket=self._settings.operator_socket,
+            operator_authority=None if tls is None else tls.authority_file,
             hosts_url=link.url,
             hosts_listen=link.listen,
             members=len(self.membership.members()),
             data=self._settings.data,
+            console_link=console_link,
         )
 
     async def _apply_inventory(self) -> None:
@@ -253,7 +295,7 @@ class ControlService:
     @asynccontextmanager
     async def _link(self) -> AsyncIterator[LinkAddress]:
         """The link on its socket; yields where it is."""
-        names = server_names(self._settings)
+        names = server_names(self._settings.hosts, told=self._settings.hosts_url)
         context = self._authority.server_context(names)
         app = create_link_app(
             LinkRoutes(
@@ -284,7 +326,8 @@ class ControlService:
             async with listening(
                 server, self._settings.hosts, what="the link for hosts", option="--hosts"
             ) as where:
-                yield LinkAddress(listen_text(*where), hosts_url(self._settings, port=where[1]))
+                url = server_url(self._settings.hosts, port=where[1], told=self._settings.hosts_url)
+                yield LinkAddress(listen_text(*where), url)
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
@@ -318,33 +361,6 @@ class ControlService:
         self.host_feed.close()
         for task in done - {stopping}:
             task.result()  # a loop that ends by itself has failed: say so and stop
-
-
-def hosts_url(settings: Settings, *, port: int) -> str:
-    """How hosts reach the link: as the settings say, else by the name of this machine."""
-    if settings.hosts_url:
-        return settings.hosts_url.rstrip("/")
-    address, _ = read_listen(settings.hosts)
-    loopback = address in ("localhost", "127.0.0.1", "::1")
-    return f"https://{listen_text(address, port) if loopback else f'{_own_name()}:{port}'}"
-
-
-def server_names(settings: Settings) -> tuple[str, ...]:
-    """What the server's certificate is for: all that hosts may reach it by."""
-    names = {"localhost", "127.0.0.1", "::1", _own_name()}
-    address, _ = read_listen(settings.hosts)
-    if address not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not opened
-        names.add(address)
-    told = urlsplit(settings.hosts_url).hostname if settings.hosts_url else None
-    if told:
-        names.add(told)
-    return tuple(sorted(names))
-
-
-def _own_name() -> str:
-    """The name of this machine, if a certificate can be for it."""
-    name = socket.gethostname().rstrip(".").lower()
-    return name if name and name.isascii() else "localhost"
 
 
 def open_control(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,7 +37,8 @@ from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer, WriterThread
-from forewarn.core.model import Health, Host, Policy, Vm
+from forewarn.core.model import SECOND_MS, Health, Host, Policy, Vm
+from forewarn.endpoint.browsers import known_names
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.metrics import EndpointMetrics
 from forewarn.host.daemon import Hosts
@@ -52,6 +54,8 @@ from forewarn.wire.link import ShownScope
 from forewarn.wiring.process import Growing, die
 
 if TYPE_CHECKING:
+    from forewarn.api.console.mount import ConsoleSetup
+    from forewarn.control.feed import Feed
     from forewarn.control.inventory.apply import Inventories
 
 log = Log(__name__)
@@ -140,6 +144,16 @@ class ControlParts:
             lambda: self.control.turns.failures,
         )
 
+    @cached_property
+    def feed(self) -> Feed:
+        """What readers and webhooks follow. It begins here: earlier lines are the store's."""
+        # The emulator has no reader unless it has an operator API.
+        from forewarn.control.feed import Feed  # noqa: PLC0415 - see above
+
+        feed = Feed(self.control)
+        self.measures.add(feed)
+        return feed
+
     def _measuring(self, snapshot: Snapshot) -> ControlMetrics:
         """The numbers of this control, which begin with what is stored."""
         measures = ControlMetrics(version=_version)
@@ -149,6 +163,24 @@ class ControlParts:
         self._fleet_measures = FleetMetrics(self.fleet)
         measures.add(self._fleet_measures)
         return measures
+
+    def console(
+        self,
+        *,
+        expiries_s: Callable[[], Mapping[str, float]] = dict,
+        more: Callable[[Any], Any] | None = None,
+        kept: bool = True,
+    ) -> ConsoleSetup:
+        """What the console is told of this service. Once: it has the sessions."""
+        from forewarn.api.console.mount import ConsoleSetup  # noqa: PLC0415 - with the API
+
+        return ConsoleSetup(
+            names=known_names(self.settings.console_names),
+            expiries_ms=lambda: {w: round(s * SECOND_MS) for w, s in expiries_s().items()},
+            database_bytes=lambda: sum(self.store.sizes().values()),
+            kept=kept,
+            more=more,
+        )
 
     async def stop(self) -> None:
         """End the writer, the store and the log of the journal, in this order."""
@@ -353,7 +385,7 @@ class ControlAndHosts(ControlParts):
 
     def _note(self, change: Change) -> None:
         """Remember which scopes and hosts are to be arranged, and count the journal's lines."""
-        self.facts += len(change.facts)
+        self.facts += len(change.lines)
         self._new_scopes.update(
             after.name
             for before, after in change.scopes

@@ -73,6 +73,7 @@ class Machinery(Struct, frozen=True, kw_only=True):
     """What a host daemon acts on and is asked by.
 
     `loops` run as long as the daemon works; `close` ends what is open, whatever has run.
+    `on_reboot` takes who is told the name of a VM that others have rebooted.
     """
 
     machines: Machines
@@ -80,6 +81,7 @@ class Machinery(Struct, frozen=True, kw_only=True):
     channels: Callable[[Endpoint, Identity], VmChannels]
     loops: tuple[Callable[[], Coroutine[None, None, None]], ...] = ()
     close: Callable[[], Awaitable[None]] = _nothing
+    on_reboot: Callable[[Callable[[str], None]], None] = lambda _: None
 
 
 Building = Callable[[str, HostLink], Machinery]
@@ -194,7 +196,7 @@ class HostService:
         )
 
     def _new_guests(self) -> GuestProxy:
-        return GuestProxy(
+        guests = GuestProxy(
             self.link,
             polled=self.documents.polled,
             vm_polled=self.documents.vm_polled,
@@ -202,6 +204,8 @@ class HostService:
             monotonic_ms=self._clock.monotonic_ms,
             want_turn=lambda: self.hosts.want_turn(self.name),
         )
+        self._machinery.on_reboot(guests.rebooted)
+        return guests
 
     def _new_endpoint(self, settings: HostSettings) -> Endpoint:
         return Endpoint(

@@ -10,24 +10,12 @@ from forewarn.adapters.nftables import NftRules
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Refusal
 from forewarn.endpoint.endpoint import Endpoint
-from forewarn.host.channels.interfaces import Channels, GuestChannels
-from forewarn.host.channels.plan import ChannelProblem, Mode
+from forewarn.host.channels.interfaces import Channels, GuestChannels, NoChannels
+from forewarn.host.channels.plan import Mode
 from forewarn.host.identity import Identity
 from forewarn.host_settings import HostSettings
 from forewarn.ports import HostLink
 from forewarn.wiring.host import Building, Machinery
-
-
-class NoChannels:
-    """Serves no guest: `listen = "none"`, for hosts whose guests ask another server."""
-
-    problems: tuple[ChannelProblem, ...] = ()
-
-    async def arrange(self, seen: object) -> tuple[ChannelProblem, ...]:  # noqa: ARG002
-        return ()
-
-    async def close(self) -> None:
-        return
 
 
 def on_libvirt(settings: HostSettings) -> Building:
@@ -71,6 +59,7 @@ def on_libvirt(settings: HostSettings) -> Building:
             channels=channels,
             loops=(hypervisor.run,),
             close=close,
+            on_reboot=connection.on_reboot,
         )
 
     return build

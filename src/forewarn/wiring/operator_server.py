@@ -7,7 +7,9 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import uvicorn
 from starlette.applications import Starlette
 
@@ -17,18 +19,54 @@ from forewarn.api.guarded_protocol import GuardedProtocol
 from forewarn.api.guarded_server import GuardedServer
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.host.listeners import ListenFailed
-from forewarn.settings import OPERATOR_URL_FILE
+from forewarn.settings import OPERATOR_URL_FILE, Settings
+from forewarn.wire.problems import PROBLEM_CONTENT_TYPE, asked_in_plain_http
+
+if TYPE_CHECKING:
+    from forewarn.wiring.operator_tls import OperatorTls
 
 STOP_GRACE_S = 5
 STARTED_LOOK_EVERY_S = 0.005
 
 
+def operator_tls(settings: Settings) -> OperatorTls | None:
+    """What the operator API speaks TLS with; None if it speaks plain HTTP. Raises CannotStart."""
+    if not settings.operator_has_tls:
+        return None
+    from forewarn.wiring.operator_tls import OperatorTls  # noqa: PLC0415 - few have it
+
+    return OperatorTls(settings)
+
+
 @asynccontextmanager
-async def serving(app: Starlette, listen: str) -> AsyncIterator[str]:
+async def serving(
+    app: Starlette, listen: str, *, tls: OperatorTls | None = None
+) -> AsyncIterator[str]:
     """Serve the operator API on `listen`; yields its URL. Raises ListenFailed."""
-    server = GuardedServer(operator_config(app, GuardedProtocol))
-    async with listening(server, listen, what="the operator API", option="--operator") as where:
-        yield f"http://{listen_text(*where)}"
+    config = operator_config(app, GuardedProtocol)
+    what, option = "the operator API", "--operator"
+    if tls is None:
+        async with listening(GuardedServer(config), listen, what=what, option=option) as where:
+            yield f"http://{listen_text(*where)}"
+        return
+    config.load()
+    config.ssl = tls.context
+    server = GuardedServer(config, to_plain=_to_plain())
+    async with (
+        listening(server, listen, what=what, option=option) as where,
+        tls.followed(server),
+    ):
+        yield tls.url(where[1])
+
+
+def _to_plain() -> bytes:
+    """What a caller is told who speaks HTTP to a port with TLS."""
+    body = msgspec.json.encode(asked_in_plain_http())
+    head = (
+        f"HTTP/1.1 400 Bad Request\r\nContent-Type: {PROBLEM_CONTENT_TYPE}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 def operator_config(app: Starlette, protocol: type[asyncio.Protocol]) -> uvicorn.Config:

@@ -26,6 +26,9 @@ from forewarn.wiring.operator_server import operator_config, running
 
 FOLDER_MODE = 0o750
 SOCKET_MODE = 0o660
+# Where the settings let in members of other groups too: the kernel says who connects.
+OPEN_FOLDER_MODE = 0o755
+OPEN_SOCKET_MODE = 0o666
 BACKLOG = 128
 
 
@@ -37,28 +40,29 @@ async def serving_socket(app: Starlette, settings: Settings) -> AsyncIterator[Pa
     it. Raises ListenFailed or FolderUnusable. The caller holds the lock of the data folder.
     """
     path, usual = settings.operator_socket, settings.folder().usual_socket
-    with _bound(path) as sock, _link(usual, to=path):
+    with _bound(path, is_open=bool(settings.socket_groups)) as sock, _link(usual, to=path):
         async with running(GuardedServer(operator_config(app, SocketProtocol)), sock):
             yield path
 
 
 @contextmanager
-def _bound(path: Path) -> Iterator[socket.socket]:
+def _bound(path: Path, *, is_open: bool) -> Iterator[socket.socket]:
     """A listening socket at this path, and at the end nothing there. What a kill left is replaced.
 
-    The new socket comes under another name and is renamed, so that no moment has half of it.
+    `is_open`: any user may connect, and is let in or not by what the kernel says. The new socket
+    comes under another name and is renamed, so that no moment has half of it.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     scratch = path.with_name(f".{path.name}.new")
     lock = -1
     try:
-        _make_folder(path.parent)
+        _make_folder(path.parent, OPEN_FOLDER_MODE if is_open else FOLDER_MODE)
         lock = _lock(path)
         _need_room(path)
         scratch.unlink(missing_ok=True)
         with short_path(scratch) as short:
             sock.bind(short)
-        scratch.chmod(SOCKET_MODE)
+        scratch.chmod(OPEN_SOCKET_MODE if is_open else SOCKET_MODE)
         sock.listen(BACKLOG)
         scratch.replace(path)
     except OSError as error:
@@ -77,14 +81,14 @@ def _bound(path: Path) -> Iterator[socket.socket]:
         _close(sock, lock)
 
 
-def _make_folder(folder: Path) -> None:
-    """Have a folder that the group may enter and only its owner may write to."""
+def _make_folder(folder: Path, mode: int = FOLDER_MODE) -> None:
+    """Have a folder that the group, or everyone, may enter and only its owner may write to."""
     try:
-        folder.mkdir(mode=FOLDER_MODE)
+        folder.mkdir(mode=mode)
     except FileExistsError:
         refuse_shared_folder(folder)
     else:
-        folder.chmod(FOLDER_MODE)  # the umask may have taken the group's right
+        folder.chmod(mode)  # the umask may have taken the others' rights
 
 
 def _lock(path: Path) -> int:

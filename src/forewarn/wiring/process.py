@@ -55,6 +55,23 @@ def stop_signals(told: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
+@contextmanager
+def reload_signal(told: Callable[[], None] | None) -> Iterator[None]:
+    """Call `told`, if there is something to tell, at SIGHUP, from now to the end of the block.
+
+    Not for a process that a person started at a terminal: when that is closed, it ends.
+    """
+    if told is None or (sys.stdin is not None and sys.stdin.isatty()):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, told)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+
+
 def raise_descriptor_limit() -> int:
     """Let the process open as many files as it is allowed to, up to DESCRIPTORS_MAX; how many.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from starlette.applications import Starlette
 
 from forewarn.adapters.operator_token import operator_token
 from forewarn.adapters.restored_link import files_to_keep
@@ -15,7 +17,10 @@ from forewarn.adapters.sqlite import backup, store_check
 from forewarn.adapters.sqlite.data_folder import stop_service
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
+from forewarn.api.access import AccessFor
 from forewarn.api.app import create_app
+from forewarn.api.certificate_metrics import CertificateMetrics
+from forewarn.api.console.mount import ConsoleSetup
 from forewarn.control.commands import WasDown
 from forewarn.control.retention import RetentionLoop
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
@@ -26,15 +31,24 @@ from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.logs import Log
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.control_parts import Adapters, ControlAndHosts
-from forewarn.wiring.operator_server import Announcement, serving
+from forewarn.wiring.operator_issuers import asking_issuers
+from forewarn.wiring.operator_server import (
+    Announcement,
+    operator_tls,
+    serving,
+)
 from forewarn.wiring.operator_socket import serving_socket
 from forewarn.wiring.process import (
     end_loading,
     load_quietly,
     raise_descriptor_limit,
+    reload_signal,
     settle_memory,
     stop_signals,
 )
+
+if TYPE_CHECKING:
+    from forewarn.wiring.operator_tls import OperatorTls
 
 log = Log(__name__)
 
@@ -61,6 +75,8 @@ class Where(Struct, frozen=True):
     listeners: dict[str, tuple[str, int]]
     example: str  # a VM with a listener, to try things on: one of the largest scope
     data: Path
+    console_link: str  # opens the console once, within a minute
+    operator_authority: Path | None = None  # what callers trust, if the certificate is our own
 
 
 class EmbeddedService:
@@ -123,6 +139,7 @@ class EmbeddedService:
     async def _start_and_run(self, started: Callable[[Where], None]) -> None:
         parts, settings = self._parts, self._settings
         token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
+        tls = operator_tls(settings)
         await self._apply_inventory()
         parts.show_all()
         await self._arrange()
@@ -130,22 +147,41 @@ class EmbeddedService:
         # From here on guests can read. Only now is it known how long they could not.
         await parts.control.submit(WasDown(by=CLOCK, since_ms=parts.last_heartbeat_ms))
         await parts.hosts.heartbeat()
-        app = create_app(
+        async with asking_issuers(settings, parts.measures) as issuers:
+            console = parts.console()
+            app = self._app(token, issuers, console)
+            if tls is not None:
+                parts.measures.add(tls)
+                parts.measures.add(CertificateMetrics(tls.expiries_s))
+            async with (
+                serving(app, settings.operator, tls=tls) as url,
+                serving_socket(app, settings),
+            ):
+                look = None if tls is None else tls.look
+                with Announcement(settings.data, url), reload_signal(look):
+                    settle_memory()
+                    console.url = url
+                    link_to_console = console.first_link(settings.by())
+                    started(self._where(guest, url, tls, link_to_console))
+                    await self._work_until_stopped()
+                    parts.doorbell.close()
+
+    def _app(self, token: str, issuers: AccessFor | None, console: ConsoleSetup) -> Starlette:
+        parts, settings = self._parts, self._settings
+        return create_app(
             parts.control,
             token=token,
             measures=parts.measures,
             doorbell=parts.doorbell,
+            feed=parts.feed,
             scratch=settings.data,
             inventories=self._inventories,
             kept_files=lambda: files_to_keep(settings.data),
             by=settings.by(),
+            issuers=issuers,
+            console=console,
+            socket_groups=settings.socket_groups,
         )
-        async with serving(app, settings.operator) as url, serving_socket(app, settings):
-            with Announcement(settings.data, url):
-                settle_memory()
-                started(self._where(guest, url))
-                await self._work_until_stopped()
-                parts.doorbell.close()
 
     async def _apply_inventory(self) -> None:
         """Make the fleet what the file says, unless what is under way forbids it for now.
@@ -168,7 +204,13 @@ class EmbeddedService:
                 "inventory_not_applied", why=str(why), remedy="forewarn inventory apply FILE, later"
             )
 
-    def _where(self, guest: tuple[str, int], operator_url: str) -> Where:
+    def _where(
+        self,
+        guest: tuple[str, int],
+        operator_url: str,
+        tls: OperatorTls | None,
+        console_link: str,
+    ) -> Where:
         listeners = dict(sorted(self._listeners.addresses().items()))
         scopes = self._parts.fleet.scopes.values()
         sizes = {vm.name: len(scope.vms) for scope in scopes for vm in scope.vms}
@@ -176,9 +218,11 @@ class EmbeddedService:
             guest=guest,
             operator_url=operator_url,
             operator_socket=self._settings.operator_socket,
+            operator_authority=None if tls is None else tls.authority_file,
             listeners=listeners,
             example=max(listeners, key=lambda vm: sizes.get(vm, 0), default=""),
             data=self._settings.data,
+            console_link=console_link,
         )
 
     async def _work_until_stopped(self) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from forewarn.adapters.operator_token import given_token, operator_token
 from forewarn.adapters.shared_folders import refuse_shared_folder
-from forewarn.adapters.simulated.hypervisor import HANGS_MS, Spoiled
+from forewarn.adapters.simulated.hypervisor import HANGS_MS, ActionFault
 from forewarn.adapters.sqlite.data_folder import FolderLock
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import SystemClock
@@ -23,7 +23,7 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.control.inventory import apply_at_once as inventory
 from forewarn.core.addresses import listen_text
 from forewarn.core.errors import NotFound
-from forewarn.core.incarnation_marks import Numbered
+from forewarn.core.incarnation_marks import ScopeWithIncarnation
 from forewarn.core.model import SECOND_MS, Vm
 from forewarn.core.principal import INVENTORY_FILE
 from forewarn.core.suggestions import meant
@@ -36,6 +36,7 @@ from forewarn.emulator.faults.kinds import FaultKind
 from forewarn.emulator.faults.shown_scopes import ScopeFaults
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
+from forewarn.emulator.impact_command import impact_command
 from forewarn.emulator.impacts import Impacts
 from forewarn.emulator.instance_values import InstanceValue, InstanceValues
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
@@ -46,12 +47,20 @@ from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wire.link import ShownScope
 from forewarn.wiring.control_parts import Adapters, ControlAndHosts
-from forewarn.wiring.impact_command import impact_command
-from forewarn.wiring.process import raise_descriptor_limit, stop_signals, without_collections
+from forewarn.wiring.process import (
+    raise_descriptor_limit,
+    reload_signal,
+    stop_signals,
+    without_collections,
+)
 
 if TYPE_CHECKING:
+    from forewarn.api.console.desk import Desk
+    from forewarn.api.console.mount import ConsoleSetup
     from forewarn.api.route_table import RouteSpec
+    from forewarn.emulator.console import EmulatorOnPages
     from forewarn.emulator.scenarios.runner import ScenarioRunner
+    from forewarn.wiring.operator_tls import OperatorTls
 
 # Where the clock starts if a seed is given: two runs are the same to the byte, dates included.
 LINK_LOCAL_ADDRESS = "169.254.169.254"
@@ -152,6 +161,7 @@ class Emulator:
         self._closed_at: dict[str, str] = {}  # where those listened, and listen again
         self._at_first: dict[str, str] = {}  # where each VM asked when the fleet was new
         self._closing = False
+        self.console: ConsoleSetup | None = None  # once there is an operator API
         self._pacing: asyncio.Task[None] | None = None
 
     def _control_and_hosts(self) -> ControlAndHosts:
@@ -304,7 +314,12 @@ class Emulator:
 
     @asynccontextmanager
     async def operator(
-        self, *, token: str, listen: str = ANY_PORT, by_socket: bool = False
+        self,
+        *,
+        token: str,
+        listen: str = ANY_PORT,
+        by_socket: bool = False,
+        tls: OperatorTls | None = None,
     ) -> AsyncIterator[str]:
         """The operator API, with the emulator's own routes, for the length of the block.
 
@@ -313,25 +328,33 @@ class Emulator:
         # Most tests never ask for it, and importing it takes longer than starting everything else.
         from forewarn.api.app import create_app  # noqa: PLC0415 - see above
         from forewarn.control.inventory.apply import Inventories  # noqa: PLC0415 - see above
+        from forewarn.wiring.operator_issuers import asking_issuers  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_server import serving  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_socket import serving_socket  # noqa: PLC0415 - see above
 
-        app = create_app(
-            self.control,
-            token=token,
-            measures=self._parts.measures,
-            doorbell=self._parts.doorbell,
-            more=self._routes(),
-            inventories=Inventories(
-                self.control,
-                cannot_listen=cannot_listen,
-                files=self._parts.volatile.files,
-                keeps_read=False,
-            ),
-            by=self.by,
-        )
+        self.console = self._parts.console(kept=False, more=self._on_pages)
         async with AsyncExitStack() as opened:
-            url = await opened.enter_async_context(serving(app, listen))
+            issuers = asking_issuers(self._plan.settings, self._parts.measures)
+            app = create_app(
+                self.control,
+                token=token,
+                measures=self._parts.measures,
+                doorbell=self._parts.doorbell,
+                feed=self._parts.feed,
+                console=self.console,
+                more=self._routes(),
+                inventories=Inventories(
+                    self.control,
+                    cannot_listen=cannot_listen,
+                    files=self._parts.volatile.files,
+                    keeps_read=False,
+                ),
+                by=self.by,
+                socket_by=self.by,  # who runs an emulator is its operator, on every machine alike
+                issuers=await opened.enter_async_context(issuers),
+            )
+            url = await opened.enter_async_context(serving(app, listen, tls=tls))
+            self.console.url = url
             if by_socket:
                 await opened.enter_async_context(serving_socket(app, self._plan.settings))
             yield url
@@ -347,9 +370,34 @@ class Emulator:
             *scenario_routes(self.scenarios),
         ]
 
+    def _on_pages(self, desk: Desk) -> EmulatorOnPages:
+        """Clock, scenarios and faults on the pages of the console: with its first request."""
+        from forewarn.emulator.console import EmulatorOnPages  # noqa: PLC0415 - see above
+
+        return EmulatorOnPages(
+            desk,
+            pacer=self.pacer,
+            clock=self.clock,
+            faults=self.faults,
+            scenarios=self.scenarios,
+            run_at=self.run_at,
+            urls=self.urls,
+        )
+
+    def console_link(self) -> str:
+        """Opens the console once, within a minute; empty without an operator API."""
+        return "" if self.console is None else self.console.first_link(self.by)
+
+    def run_at(self, speed: int) -> None:
+        """Let the clock run at this speed from now on; 0 stands. Raises Invalid."""
+        self.clock.run_at(speed)
+        if speed and self._pacing is None:
+            self._pacing = asyncio.get_running_loop().create_task(self.pacer.run())
+        self.pacer.changed()
+
     def _shown_as(self, scope: ShownScope) -> ShownScope:
         """What a host shows of a scope, with what faults do to it for all hosts."""
-        whole: Numbered = self._parts.fleet.scope(scope.name) or scope
+        whole: ScopeWithIncarnation = self._parts.fleet.scope(scope.name) or scope
         return self._scope_faults.shown(scope, whole)
 
     def _show_later(self, ms: int, scope: str, show: Callable[[], None]) -> None:
@@ -358,15 +406,15 @@ class Emulator:
 
         self.pacer.at(self.clock.now_ms() + ms, f"a late document of {scope} is shown", act)
 
-    def _spoil(self, vms: list[str]) -> Spoiled | None:
+    def _spoil(self, vms: list[str]) -> ActionFault | None:
         """How an action on these VMs goes wrong, if a fault says so."""
         fault = self.faults.of_action(vms)
         if fault is None:
             return None
         if fault.kind is FaultKind.ACTION_FAILS:
-            return Spoiled(failure=f"fault {fault.fault_id} has it fail")
+            return ActionFault(failure=f"fault {fault.fault_id} has it fail")
         hangs = fault.kind is FaultKind.ACTION_HANGS
-        return Spoiled(extra_ms=HANGS_MS if hangs else fault.order.delay_ms or 0)
+        return ActionFault(extra_ms=HANGS_MS if hangs else fault.order.delay_ms or 0)
 
     def _changed(self) -> None:
         self.pacer.changed()
@@ -446,10 +494,12 @@ class Running(Struct, frozen=True, kw_only=True):
     vm_urls: dict[str, str]
     operator_url: str
     operator_socket: Path
+    operator_authority: Path | None  # what callers trust, if the certificate is our own
     now_ms: int
     speed: int
     data: Path
     seed: int
+    console_link: str  # opens the console once, within a minute
 
 
 async def run_emulator(
@@ -460,7 +510,10 @@ async def run_emulator(
     The token is made, or the one that the folder has, unless one is given. Raises one of
     CannotStart with nothing left open. `started` is called once everything listens.
     """
-    from forewarn.wiring.operator_server import Announcement  # noqa: PLC0415 - as there
+    from forewarn.wiring.operator_server import (  # noqa: PLC0415 - as there
+        Announcement,
+        operator_tls,
+    )
 
     data = plan.settings.data
     refuse_shared_folder(data)
@@ -473,20 +526,23 @@ async def run_emulator(
         raise
     try:
         with stop_signals(stop.set):
+            tls = operator_tls(plan.settings)
             await _start(emulator, plan)
             async with emulator.operator(
-                token=_token(data, token), listen=plan.settings.operator, by_socket=True
+                token=_token(data, token), listen=plan.settings.operator, by_socket=True, tls=tls
             ) as url:
-                with Announcement(data, url):
+                with Announcement(data, url), reload_signal(None if tls is None else tls.look):
                     started(
                         Running(
                             vm_urls=emulator.urls(),
                             operator_url=url,
                             operator_socket=plan.settings.operator_socket,
+                            operator_authority=None if tls is None else tls.authority_file,
                             now_ms=emulator.clock.now_ms(),
                             speed=plan.speed,
                             data=data,
                             seed=emulator.seed,
+                            console_link=emulator.console_link(),
                         )
                     )
                     await _first_of(stop.wait(), emulator.wait())

@@ -59,7 +59,7 @@ class StepContext:
     event: Mapping[str, Any]
     vm: str
     part: str
-    leader: bool
+    first_named: bool
     seconds_left: float | None
     step: str
     options: Mapping[str, Any]
@@ -107,7 +107,7 @@ def read_occasion(
         event=event,
         vm=one_line(str(told.get("vm") or "")),
         part=part,
-        leader=told.get("leader") is True,
+        first_named=told.get("first_named") is True,
         seconds_left=left,
         step=step,
         options=values,

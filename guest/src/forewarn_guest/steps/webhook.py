@@ -82,7 +82,7 @@ def content(occasion: StepContext) -> dict[str, Any]:
         "event": occasion.event,
         "vm": occasion.vm,
         "part": occasion.part,
-        "leader": occasion.leader,
+        "first_named": occasion.first_named,
         "seconds_left": occasion.seconds_left,
     }
 

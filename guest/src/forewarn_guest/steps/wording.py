@@ -54,7 +54,13 @@ def facts(occasion: StepContext) -> list[tuple[str, str, str]]:
     found.append(("Resources", "FOREWARN_EVENT_RESOURCES", resources(occasion)))
     found.append(("This VM", "FOREWARN_VM", occasion.vm))
     found.append(("Part", "FOREWARN_PART", occasion.part))
-    found.append(("Leader", "FOREWARN_EVENT_LEADER", "yes" if occasion.leader else "no"))
+    found.append(
+        (
+            "Names this VM first",
+            "FOREWARN_EVENT_FIRST_NAMED",
+            "yes" if occasion.first_named else "no",
+        )
+    )
     if occasion.seconds_left is not None:
         found.append(
             ("Seconds left", "FOREWARN_EVENT_SECONDS_LEFT", f"{occasion.seconds_left:.1f}")

@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from types import ModuleType
 from typing import Any, TypeVar
@@ -70,7 +71,7 @@ def _binding() -> ModuleType:
     return found
 
 
-class _Opened:
+class _OpenConnection:
     """An open connection and how many calls are on it. Retired, it is closed after the last.
 
     Closing it earlier would fail calls of others, and closing one that hangs would hang too.
@@ -121,12 +122,13 @@ class LibvirtConnection:
         self.uri = uri
         self._lv: Any = _binding()
         self._opening = threading.Lock()
-        self._open: _Opened | None = None
+        self._open: _OpenConnection | None = None
         self._closed = False
         self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
         self._hanging: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._rings: list[Callable[[], None]] = []
+        self._reboots: list[Callable[[str], None]] = []
 
     async def call(
         self, work: Callable[[LibvirtSession], T], *, what: str, seconds: float = CALL_S
@@ -161,10 +163,18 @@ class LibvirtConnection:
         """Call `ring`, on the event loop of the calls, when a domain has changed or may have."""
         self._rings.append(ring)
 
+    def on_reboot(self, tell: Callable[[str], None]) -> None:
+        """Call `tell`, on the event loop of the calls, with the name of a domain that was reset.
+
+        That is a reboot without an end of the machine: `virsh reboot`, `virsh reset`, or the guest.
+        """
+        self._reboots.append(tell)
+
     def close(self) -> None:
         """End it. What is under way in libvirt goes on there."""
         self._closed = True
         self._rings.clear()
+        self._reboots.clear()
         self._forget()
 
     # In threads of their own.
@@ -206,7 +216,7 @@ class LibvirtConnection:
         except RuntimeError:
             return  # no caller waits any more: the event loop has ended
 
-    def _opened(self) -> _Opened:
+    def _opened(self) -> _OpenConnection:
         """The open connection, entered; the one who gets it leaves it."""
         if not self._opening.acquire(timeout=OPEN_S):
             raise LibvirtLost(f"Libvirt at {self.uri} took more than {OPEN_S:g} s to connect.")
@@ -220,7 +230,7 @@ class LibvirtConnection:
             self._forget()
             _run_events(self._lv)
             try:
-                opened = _Opened(self._lv, self._lv.open(self.uri))
+                opened = _OpenConnection(self._lv, self._lv.open(self.uri))
             except self._lv.libvirtError as error:
                 raise LibvirtLost(self._not_opened(error)) from None
             self._watch(opened.connect)
@@ -242,6 +252,8 @@ class LibvirtConnection:
         )
         for event_id in watched:
             self._offered(connect.domainEventRegisterAny, None, event_id, self._told, None)
+        reboots = lv.VIR_DOMAIN_EVENT_ID_REBOOT
+        self._offered(connect.domainEventRegisterAny, None, reboots, self._rebooted, None)
         self._offered(connect.registerCloseCallback, self._told, None)
         self._offered(connect.setKeepAlive, KEEPALIVE_EVERY_S, KEEPALIVE_MISSED_MAX)
 
@@ -255,15 +267,20 @@ class LibvirtConnection:
     def _told(self, *_: object) -> None:
         self._ring()
 
+    def _rebooted(self, _connect: object, domain: Any, *_: object) -> None:
+        name = str(domain.name())
+        for tell in list(self._reboots):
+            self._on_loop(tell, name)
+
     def _ring(self) -> None:
-        loop = self._loop
-        if loop is None:
-            return
         for ring in list(self._rings):
-            try:
-                loop.call_soon_threadsafe(ring)
-            except RuntimeError:
-                return  # the event loop has ended
+            self._on_loop(ring)
+
+    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the event loop has ended
+                loop.call_soon_threadsafe(call, *arguments)
 
     def _forget(self) -> None:
         """Let the next call open another connection."""
@@ -284,7 +301,7 @@ class LibvirtConnection:
             remedy = f"Try `virsh -c {self.uri} list`."
         return f"Libvirt at {self.uri} cannot be reached: {words}. {remedy}"
 
-    def _in_words(self, error: Any, opened: _Opened | None, what: str) -> HypervisorFailed:
+    def _in_words(self, error: Any, opened: _OpenConnection | None, what: str) -> HypervisorFailed:
         lv = self._lv
         words = f"libvirt could not {what}: {str(error).strip()}"
         if opened is None or not opened.alive():

@@ -123,6 +123,12 @@ class LibvirtHypervisor:
             raise HypervisorFailed(
                 "it was claimed too late to be over before its event is given up; nothing was done"
             )
+        if action.lose_disk:
+            raise HypervisorFailed(
+                f"Host {host} keeps every disk of a VM: libvirt does not say which are local,"
+                " so a Redeploy with --lose-disk is not done here; nothing was done. Order it again"
+                " without --lose-disk."
+            )
         if action.kind is ActionKind.REBOOT_HOST and not self._reboot_command:
             raise HypervisorFailed(
                 f"Host {host} does not know how to reboot itself: the setting reboot_command is "

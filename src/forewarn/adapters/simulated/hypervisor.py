@@ -35,7 +35,7 @@ class _Begun(Struct, frozen=True):
     failure: str
 
 
-class Spoiled(Struct, frozen=True, kw_only=True):
+class ActionFault(Struct, frozen=True, kw_only=True):
     """How an action goes wrong: it fails when its time is over, or it takes longer; or for ever."""
 
     failure: str = ""
@@ -64,9 +64,10 @@ class SimulatedHypervisor:
         self._dead: set[str] = set()
         self._down: set[str] = set()  # VMs that went down with their host
         self._off: set[str] = set()  # VMs that their owners switched off
+        self._emptied: dict[str, int] = {}
         self._changed: Callable[[], None] = lambda: None
         self._hit: Callable[[WorkOrder, list[str], int], None] = lambda _action, _vms, _more: None
-        self._spoiled: Callable[[list[str]], Spoiled | None] = lambda _vms: None
+        self._spoiled: Callable[[list[str]], ActionFault | None] = lambda _vms: None
         self._lost: Callable[[list[str]], None] = lambda _vms: None
 
     # What a test or the emulator arranges.
@@ -87,7 +88,7 @@ class SimulatedHypervisor:
         """
         self._hit, self._lost = begun, lost
 
-    def spoil(self, ask: Callable[[list[str]], Spoiled | None]) -> None:
+    def spoil(self, ask: Callable[[list[str]], ActionFault | None]) -> None:
         """Ask, with the VMs that an action hits, whether it goes wrong. One at a time."""
         self._spoiled = ask
 
@@ -171,6 +172,11 @@ class SimulatedHypervisor:
         self._settle()
         return self._vms.get(vm)
 
+    def disks_lost(self, vm: str) -> int:
+        """How often a VM has come to a new host with empty local disks."""
+        self._settle()
+        return self._emptied.get(vm, 0)
+
     def coming(self, vm: str) -> set[str]:
         """The hosts that something under way, which will not fail, brings the VM to."""
         found = (one.action for one in self._begun.values() if not one.failure)
@@ -224,7 +230,7 @@ class SimulatedHypervisor:
             raise SwitchedOn
         takes_ms = self._held_ms.get(_owner(action), max(0, action.duration_s) * SECOND_MS)
         vms = self._feeling(host, action)
-        spoiled = self._spoiled(vms) or Spoiled(extra_ms=0)
+        spoiled = self._spoiled(vms) or ActionFault(extra_ms=0)
         extra_ms = self._extra_ms.pop(name, 0) + spoiled.extra_ms
         failure = self._failures.pop(name, "") or spoiled.failure
         ends_ms = self._clock.monotonic_ms() + takes_ms + extra_ms
@@ -298,6 +304,8 @@ class SimulatedHypervisor:
                 del self._vms[action.vm]
         elif action.target_host is not None and action.vm is not None:
             self._vms[action.vm] = action.target_host
+            if action.lose_disk:
+                self._emptied[action.vm] = self._emptied.get(action.vm, 0) + 1
             self._down.discard(action.vm)
             if action.kind is ActionKind.START_VM:
                 self._off.discard(action.vm)

@@ -56,11 +56,12 @@ from forewarn.adapters.sqlite.data_folder import (
 from forewarn.adapters.sqlite.database import Database, connect
 from forewarn.adapters.sqlite.database_mark import DatabaseMark, Progress, write_mark
 from forewarn.adapters.sqlite.opening import new_progress
-from forewarn.adapters.sqlite.rows import FACTS, SCOPES
+from forewarn.adapters.sqlite.rows import FACTS, GENERATIONS, SCOPES
 from forewarn.adapters.sqlite.statements import named_queries
 from forewarn.adapters.system import SystemClock
-from forewarn.core.model import Fact, FactKind, Scope
-from forewarn.ports import Clock, StoreFailed
+from forewarn.core.facts import RestoredDetail
+from forewarn.core.model import SECOND_MS, Fact, FactKind, Scope
+from forewarn.ports import Clock, Generation, StoreFailed
 
 INCARNATION_AFTER_RESTORE = 1_000_000  # added: more than any document can have moved since
 INCARNATION_MAX = 2**53 - 1  # what guests that read JSON numbers as floats can tell apart
@@ -83,13 +84,17 @@ class RestoreResult(Struct, frozen=True, kw_only=True):
 
 
 class _Replaced(Struct, frozen=True):
-    """The scopes of what a restore replaces, as far as they could be read."""
+    """The scopes of what a restore replaces, as far as they could be read.
+
+    `generation` is the highest one of its journal.
+    """
 
     scopes: tuple[Scope, ...] = ()
     unread: str = ""
+    generation: int = 0
 
 
-class _Made(Struct, frozen=True):
+class _RestoredStore(Struct, frozen=True):
     """How many scopes the restored database has, and the mark that belongs beside it."""
 
     scopes: int
@@ -255,15 +260,11 @@ def _replaced(database: Path, restoring: Path) -> _Replaced:
     A restore that stopped after it had put the old database aside left its own copy, whose
     incarnations are above those of the old one. If that copy is not whole, the old one is there.
     """
-    scopes: list[Scope] = []
-    unread = ""
-    if restoring.exists():
-        scopes.extend(_scopes_of(restoring).scopes)
-    if database.exists():
-        found = _scopes_of(database)
-        scopes.extend(found.scopes)
-        unread = found.unread
-    return _Replaced(tuple(scopes), unread)
+    begun = _scopes_of(restoring) if restoring.exists() else _Replaced()
+    there = _scopes_of(database) if database.exists() else _Replaced()
+    return _Replaced(
+        (*begun.scopes, *there.scopes), there.unread, max(begun.generation, there.generation)
+    )
 
 
 def _scopes_of(path: Path) -> _Replaced:
@@ -273,6 +274,7 @@ def _scopes_of(path: Path) -> _Replaced:
         # Not immutable: what a killed service committed last is in the WAL.
         with closing(connect(f"{path.absolute().as_uri()}?mode=ro")) as connection:
             rows = connection.execute(named_queries()["scopes"]).fetchall()
+            generation = _generation_of(connection)
         scopes = tuple(SCOPES.value(row, vms=(), events=()) for row in rows)
     except ForeignDatabase as error:
         return _Replaced(unread=error.refused.rstrip("."))
@@ -280,18 +282,27 @@ def _scopes_of(path: Path) -> _Replaced:
         return _Replaced(unread=str(error))
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         return _Replaced(unread=f"a scope in {path} makes no sense ({error})")
-    if not all(_is_incarnation(scope.incarnation) for scope in scopes):
-        return _Replaced(unread=f"an incarnation in {path} makes no sense")
-    return _Replaced(scopes)
+    if not all(map(_is_number, (*(scope.incarnation for scope in scopes), generation))):
+        return _Replaced(unread=f"an incarnation or generation in {path} makes no sense")
+    return _Replaced(scopes, generation=generation)
 
 
-def _is_incarnation(value: object) -> bool:
+def _generation_of(connection: sqlite3.Connection) -> int:
+    """The highest generation of a journal; 1 in a database of an earlier version."""
+    known = "SELECT 1 FROM sqlite_master WHERE name = 'journal_generation'"
+    if connection.execute(known).fetchone() is None:
+        return 1
+    found = connection.execute(named_queries()["generations"])
+    return max((row["generation"] for row in found), default=1)
+
+
+def _is_number(value: object) -> bool:
     return isinstance(value, int) and 1 <= value <= INCARNATION_MAX
 
 
 def _copy_and_raise(
     source: Path, restoring: Path, replaced: _Replaced, now_ms: int, *, with_wal: bool
-) -> _Made:
+) -> _RestoredStore:
     """Copy the backup, bring its schema up to date and raise its incarnations. Durable.
 
     Under another name until it is whole: what an earlier restore has left under this one may be
@@ -327,7 +338,7 @@ def _copy_and_raise(
         raise StoreFailed(f"writing {making}: {error}", fatal=False) from error
     sync_folder(restoring.parent)
     mark = DatabaseMark(database=found.database, commits=found.commits, settled=found.commits)
-    return _Made(scopes, mark)
+    return _RestoredStore(scopes, mark)
 
 
 def _begin_another(copy: sqlite3.Connection) -> Progress:
@@ -358,12 +369,28 @@ def _raise_incarnations(
         copy.execute(named_queries()["lift_incarnation"], seen)
     added = {"added": INCARNATION_AFTER_RESTORE}
     scopes = copy.execute(named_queries()["raise_incarnations"], added).rowcount
-    detail = {"source": str(source), "scopes": scopes, **added}
-    if replaced.unread:
-        detail["unread"] = replaced.unread
+    number = copy.execute(named_queries()["journal_end"]).fetchone()["number"] + 1
+    generation = _begin_generation(copy, replaced, number, now_ms)
+    detail = RestoredDetail(
+        source=str(source), scopes=scopes, **added, unread=replaced.unread, generation=generation
+    )
     fact = Fact(kind=FactKind.RESTORED, at_ms=now_ms, detail=detail)
-    copy.execute(named_queries()["insert_fact"], FACTS.cells(fact))
+    copy.execute(named_queries()["insert_line"], FACTS.cells(fact, number=number))
     return scopes
+
+
+def _begin_generation(
+    copy: sqlite3.Connection, replaced: _Replaced, number: int, now_ms: int
+) -> int:
+    """Begin a generation of the journal with this line, and say which.
+
+    Its number is the time in seconds: so it is new even if the same backup was restored before, and
+    what came of that is lost.
+    """
+    known = max(_generation_of(copy), replaced.generation)
+    begun = Generation(max(known + 1, now_ms // SECOND_MS), number)
+    copy.execute(named_queries()["insert_generation"], GENERATIONS.cells(begun))
+    return begun.generation
 
 
 def _emptied(scopes: Iterable[Scope]) -> Iterator[Scope]:

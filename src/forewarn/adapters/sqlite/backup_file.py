@@ -88,7 +88,7 @@ def seal(file: Path) -> None:
         opened.write(SEAL % found.encode())
 
 
-class Sealed(Struct, frozen=True):
+class BackupDigest(Struct, frozen=True):
     """So many bytes of a backup are pages, and `kept` is their digest, or their sum in `before`."""
 
     page_bytes: int
@@ -102,7 +102,7 @@ class Sealed(Struct, frozen=True):
         return self.kept == _digest(file, self.page_bytes)
 
 
-def sealed(file: Path) -> Sealed | None:
+def sealed(file: Path) -> BackupDigest | None:
     """The seal of a backup. One of an early version has none; nor has one that was cut off."""
     size = file.stat().st_size
     for pattern, seal_bytes in ((_SEAL, SEAL_BYTES), (_SEAL_OF_BEFORE, len(SEAL_OF_BEFORE % 0))):
@@ -111,7 +111,7 @@ def sealed(file: Path) -> Sealed | None:
             opened.seek(page_bytes)
             found = pattern.fullmatch(opened.read(seal_bytes))
         if found is not None:
-            return Sealed(page_bytes, found[1].decode(), before=pattern is _SEAL_OF_BEFORE)
+            return BackupDigest(page_bytes, found[1].decode(), before=pattern is _SEAL_OF_BEFORE)
     return None
 
 

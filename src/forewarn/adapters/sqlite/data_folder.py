@@ -30,13 +30,14 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from forewarn.adapters.private_files import leave_to_owner, sync_folder
 from forewarn.adapters.system import SystemClock
 from forewarn.logs import Log
 from forewarn.ports import BACKUP_SCRATCH_PREFIX
-from forewarn.text.packaged import packaged_text
+from forewarn.text.packaged import packaged_names, packaged_text
 
 DATABASE_NAME = "forewarn.db"
 WAL_NAME = f"{DATABASE_NAME}-wal"
@@ -48,26 +49,6 @@ LOCK_NAME = "forewarn.lock"
 RESTORING_NAME = "forewarn.db.restoring"
 MOVED_NAME = "forewarn.moved"  # there once the control of this folder has moved elsewhere
 APPLICATION_ID = 0x4657524E  # "FWRN"; where `file` and SQLite look for whose file it is
-# In order; the number of the last one is the schema's version.
-MIGRATIONS = (
-    "0001_schema.sql",
-    "0002_operation_words.sql",
-    "0003_sightings.sql",
-    "0004_whereabouts.sql",
-    "0005_lineage.sql",
-    "0006_power.sql",
-    "0007_switching.sql",
-    "0008_departed.sql",
-    "0009_unfinished.sql",
-    "0010_positions.sql",
-    "0011_words.sql",
-    "0012_document_order.sql",
-    "0013_window.sql",
-    "0014_lists.sql",
-    "0015_overrides.sql",
-    "0016_polls.sql",
-)
-SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.
 LOADED_TABLES = frozenset(
     {
@@ -75,11 +56,14 @@ LOADED_TABLES = frozenset(
         "departed_vm",
         "epoch",
         "host",
+        "journal_extent",
+        "journal_generation",
         "lineage",
         "meta",
         "operation",
         "operation_member",
         "scope",
+        "token",
         "unfinished_inventory",
         "vm",
     }
@@ -90,6 +74,7 @@ CHECK_LIMIT_MS = 10_000  # a database too large to check in this time is opened 
 CHECK_STEPS_BETWEEN_LOOKS = 100_000  # virtual machine steps of SQLite between looks at the clock
 WAL_CHECKED_BYTES_MAX = 128 << 20  # of a WAL; a larger one is not looked at before SQLite reads it
 
+_MIGRATION = re.compile(r"[0-9]{4}_[a-z_]+\.sql")
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 _PAGE_SIZE_AT = slice(16, 18)  # of the database file: big-endian, 1 for 65,536
 # What a kill leaves behind: a backup that was being copied, and a file that was being replaced.
@@ -423,6 +408,22 @@ def refuse_damaged(error: Exception, path: Path) -> None:
         raise damaged(path, str(error)) from error
 
 
+def migrations_in(names: Sequence[str]) -> tuple[str, ...]:
+    """The migrations among the files of the sql folder, in the order of their numbers.
+
+    Two with one number (of an older installation, of two branches) stop the start: a database that
+    went through both would be like no other.
+    """
+    found = sorted(name for name in names if _MIGRATION.fullmatch(name))
+    for one, other in pairwise(found):
+        if one[:4] == other[:4]:
+            raise RuntimeError(
+                f"Two migrations of this program have one number: {one} and {other}. Install"
+                " Forewarn anew; in a working tree give the later one the next number."
+            )
+    return tuple(found)
+
+
 def is_empty(connection: sqlite3.Connection) -> bool:
     """True if nothing was ever made in the database."""
     tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -549,6 +550,11 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 def _script(name: str) -> str:
     return packaged_text("forewarn.adapters.sqlite", f"sql/{name}")
+
+
+# The number of the last one is the version of the schema: a test sees that none is left out.
+MIGRATIONS = migrations_in(packaged_names("forewarn.adapters.sqlite", "sql"))
+SCHEMA_VERSION = len(MIGRATIONS)
 
 
 def _statements(script: str) -> list[str]:

@@ -33,6 +33,7 @@ BUSY_TIMEOUT_MS = 5_000  # a foreign reader or `sqlite3` shell may hold the file
 CHECKPOINT_AFTER_ROWS = 1_000  # rows written between two moves of the WAL into the database file
 READERS_MAX = 4  # reading connections; further readers wait for one of them
 READER_WAIT_LIMIT_S = 30  # for a reading connection to become free
+IN_MEMORY = "in-memory"  # the installation that ends with its process
 EPOCHS_MAX = 1_000  # lives of controls that a database knows; hosts of older ones hear everything
 
 Parameters = Mapping[str, str | int | None]
@@ -74,6 +75,7 @@ def _empty() -> sqlite3.Connection:
     """
     made = connect(":memory:")
     migrate(made)
+    made.execute(named_queries()["name_installation"], {"installation_id": IN_MEMORY})
     return made
 
 

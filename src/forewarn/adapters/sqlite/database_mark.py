@@ -65,7 +65,7 @@ class Progress(Struct, frozen=True):
     commits: int
 
 
-class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+class _MarkForm(msgspec.Struct, forbid_unknown_fields=True):
     """What is in the file. `form` tells later forms from this one, `check` covers the rest."""
 
     form: int
@@ -84,7 +84,7 @@ class _Form(msgspec.Struct):
 
 def encode(mark: DatabaseMark) -> bytes:
     """The mark as it is kept."""
-    kept = _Kept(
+    kept = _MarkForm(
         form=MARK_FORM,
         database=mark.database,
         commits=mark.commits,
@@ -100,7 +100,7 @@ def decode(content: bytes, data_dir: Path) -> DatabaseMark:
     path = data_dir / MARK_NAME
     try:
         form = msgspec.json.decode(content, type=_Form).form
-        kept = msgspec.json.decode(content, type=_Kept) if form == MARK_FORM else None
+        kept = msgspec.json.decode(content, type=_MarkForm) if form == MARK_FORM else None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise damaged_mark(data_dir) from None
     if kept is None:

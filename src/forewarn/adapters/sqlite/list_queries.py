@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forewarn.adapters.sqlite.table_columns import Cell
 from forewarn.ports import ListFilter
@@ -160,9 +161,17 @@ def journal(where: ListFilter, *, after: int, limit: int) -> ListQuery:
     )
 
 
+def each_scope(where: ListFilter) -> Sequence[ListFilter]:
+    """The filter, or one for each of its scopes: every one of those is led by an index."""
+    if where.scopes is None:
+        return (where,)
+    named = where.scopes if where.scope is None else (where.scope,)
+    return [replace(where, scope=name, scopes=None) for name in named if name in where.scopes]
+
+
 def _given(where: ListFilter) -> dict[str, Cell]:
     """The filters that were given, as parameters."""
-    found = ((name, getattr(where, name)) for name in ListFilter.__struct_fields__)
+    found = ((n, getattr(where, n)) for n in ListFilter.__struct_fields__ if n != "scopes")
     return {
         name: value if isinstance(value, int) else str(value)
         for name, value in found

@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from sqlite3 import Row
 
-from forewarn.adapters.sqlite.table_columns import Cells, StoreTable, flat, pair
+from forewarn.adapters.sqlite.table_columns import (
+    Cells,
+    Column,
+    StoredField,
+    StoreTable,
+    flat,
+    json_text,
+    pair,
+)
+from forewarn.core.facts import detail_from, detail_text
 from forewarn.core.incarnation_marks import VmKey
 from forewarn.core.model import (
     Action,
     Fact,
+    FactKind,
     Host,
     Operation,
     ScheduledEvent,
@@ -22,8 +32,16 @@ from forewarn.core.model import (
     Vm,
     Window,
 )
+from forewarn.core.tokens import Token
 from forewarn.core.vm_profile import VmProfile
-from forewarn.ports import DepartedVm, FirstRead, JournalLine, RememberedAnswer, VmDefinition
+from forewarn.ports import (
+    DepartedVm,
+    FirstRead,
+    Generation,
+    JournalLine,
+    RememberedAnswer,
+    VmDefinition,
+)
 
 HOSTS = StoreTable("host", Host)
 # `shown_commit` is the commit that changes what hosts are shown of it; None if none does.
@@ -40,10 +58,24 @@ EVENTS = StoreTable("scheduled_event", ScheduledEvent, elsewhere=("actions",), p
 # Its owner is the event or the operation.
 ACTIONS = StoreTable("action", Action, beside=("event_id", "operation_id", "position"))
 OPERATIONS = StoreTable("operation", Operation, elsewhere=("members", "action"), parts=(_WINDOW,))
-FACTS = StoreTable("journal", Fact, columns={"by": "by_whom"})
+FACTS = StoreTable(
+    "journal",
+    Fact,
+    beside=("number",),
+    columns={"by": "by_whom"},
+    parts=(
+        StoredField(
+            "detail",
+            (Column("detail", "detail", detail_text),),
+            made=lambda row: detail_from(FactKind(row["kind"]), row["detail"]),
+        ),
+    ),
+)
+GENERATIONS = StoreTable("journal_generation", Generation)
 DEPARTED_VMS = StoreTable("departed_vm", DepartedVm, parts=(pair("key", "name", "vm_id"),))
 DEFINITIONS = StoreTable("definition", VmDefinition, columns={"text": "definition"})
 FIRST_READS = StoreTable("receipt", FirstRead)
+TOKENS = StoreTable("token", Token)
 REMEMBERED = StoreTable("remembered", RememberedAnswer, columns={"key": "idempotency_key"})
 
 
@@ -98,10 +130,11 @@ WRITES: Mapping[str, str] = {
         "   AND COALESCE(action.event_id, '') = COALESCE(excluded.event_id, '')\n"
         "   AND COALESCE(action.operation_id, '') = COALESCE(excluded.operation_id, '')",
     ),
-    # One more line at the end of the journal.
-    "insert_fact": FACTS.insert(made=_next("number", "journal")),
+    "insert_line": FACTS.insert(),
+    "insert_generation": GENERATIONS.insert(),
     "upsert_definition": DEFINITIONS.upsert(key=("vm",)),
     "upsert_departed_vm": DEPARTED_VMS.upsert(key=("name", "vm_id")),
+    "upsert_token": TOKENS.upsert(key=("token_id",)),
     # The first receipt and the first answer stay.
     "insert_first_read": FIRST_READS.insert(conflict="event_id, vm"),
     "insert_remembered": REMEMBERED.insert(conflict="idempotency_key"),
@@ -109,25 +142,33 @@ WRITES: Mapping[str, str] = {
 
 
 def mentions(before: ScheduledEvent | None, event: ScheduledEvent, scope: Scope) -> Iterator[Cells]:
-    """What an event names that it did not before: VMs, their tags, who ordered and approved it."""
+    """What an event names that it did not before: VMs, their tags, who ordered and approved it.
+
+    Cells for each kind of word, with all words of it as JSON.
+    """
     known = frozenset(() if before is None else before.resources)
     named = [vm for vm in event.resources if vm not in known]
-    words = {("vm", vm) for vm in named}
+    tags, principals = set[str](), set[str]()
     if named:
-        tagged = {vm.name: vm.profile.tags for vm in scope.vms}
-        words |= {("tag", f"{k}={v}") for vm in named for k, v in tagged.get(vm, ())}
+        tagged = {vm.name: vm.profile.tags for vm in scope.vms if vm.profile.tags}
+        tags = {f"{k}={v}" for vm in named for k, v in tagged.get(vm, ())} if tagged else tags
     if before is None:
-        words.add(("by", event.ordered_by))
+        principals.add(event.ordered_by)
     if event.approved_by and (before is None or before.approved_by is None):
-        words.add(("by", event.approved_by))
-    for what, word in sorted(words):
-        if word:
-            yield {"what": what, "word": word, "event_id": event.event_id}
+        principals.add(event.approved_by)
+    for what, words in (("by", principals), ("tag", tags), ("vm", named)):
+        said = sorted(word for word in words if word)
+        if said:
+            yield {"what": what, "words": json_text(said), "event_id": event.event_id}
 
 
 def vm_key_cells(key: VmKey) -> Cells:
     name, vm_id = key
     return {"name": name, "vm_id": vm_id}
+
+
+def line_cells(line: JournalLine) -> Cells:
+    return FACTS.cells(line.fact, number=line.number)
 
 
 def journal_line(row: Row) -> JournalLine:

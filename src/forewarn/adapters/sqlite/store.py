@@ -16,6 +16,7 @@ from sqlite3 import Row
 from forewarn.adapters.sqlite import list_queries, rows
 from forewarn.adapters.sqlite.data_folder import damaged, refuse_damaged
 from forewarn.adapters.sqlite.database import Database, QueryReader, Unstorable
+from forewarn.adapters.sqlite.list_queries import ListQuery
 from forewarn.adapters.sqlite.opening import open_database
 from forewarn.adapters.sqlite.table_columns import Cells
 from forewarn.core import document
@@ -25,6 +26,7 @@ from forewarn.ports import (
     Change,
     Epoch,
     FirstRead,
+    JournalExtent,
     JournalLine,
     ListedEvent,
     ListedOperation,
@@ -193,11 +195,14 @@ class SqliteStore:
         self, where: ListFilter, *, open_only: bool, limit: int, below: int | None = None
     ) -> Sequence[ListedEvent]:
         """Committed events, newest first; those with a number below `below`."""
-        query = list_queries.events(where, open_only=open_only, below=below, limit=limit)
+        queries = [
+            list_queries.events(one, open_only=open_only, below=below, limit=limit)
+            for one in list_queries.each_scope(where)
+        ]
         with self._database.reading() as reading:
             return tuple(
                 ListedEvent(number=row["sequence"], event=_event(reading, row))
-                for row in reading.listed(query)
+                for row in _merged(reading, queries, "sequence", limit=limit, newest_first=True)
             )
 
     def event_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
@@ -216,11 +221,14 @@ class SqliteStore:
         self, where: ListFilter, *, open_only: bool, limit: int, below: int | None = None
     ) -> Sequence[ListedOperation]:
         """Committed operations, newest first; those with a number below `below`."""
-        query = list_queries.operations(where, open_only=open_only, below=below, limit=limit)
+        queries = [
+            list_queries.operations(one, open_only=open_only, below=below, limit=limit)
+            for one in list_queries.each_scope(where)
+        ]
         with self._database.reading() as reading:
             return tuple(
                 ListedOperation(number=row["sequence"], operation=_operation(reading, row))
-                for row in reading.listed(query)
+                for row in _merged(reading, queries, "sequence", limit=limit, newest_first=True)
             )
 
     def operation_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
@@ -243,8 +251,12 @@ class SqliteStore:
 
     def journal(self, where: ListFilter, *, after: int, limit: int) -> Sequence[JournalLine]:
         """Committed facts with a number above `after`, oldest first."""
+        queries = [
+            list_queries.journal(one, after=after, limit=limit)
+            for one in list_queries.each_scope(where)
+        ]
         with self._database.reading() as reading:
-            found = reading.listed(list_queries.journal(where, after=after, limit=limit))
+            found = _merged(reading, queries, "number", limit=limit, newest_first=False)
         return tuple(rows.journal_line(row) for row in found)
 
     def open_first_reads(self) -> Sequence[FirstRead]:
@@ -271,8 +283,7 @@ class SqliteStore:
     def journal_end(self) -> int:
         """The number of the newest committed fact, 0 while there is no fact."""
         with self._database.reading() as reading:
-            row = reading.row("journal_end")
-        return 0 if row is None else int(row["number"])
+            return _journal_end(reading)
 
     def backup(
         self,
@@ -329,7 +340,7 @@ class _Saving:
         self._save_the_rest(change)
 
     def _save_the_rest(self, change: Change) -> None:
-        self._database.write_all("insert_fact", map(rows.FACTS.cells, change.facts))
+        self._save_lines(change.lines)
         self._database.write_all(
             "insert_first_read", map(rows.FIRST_READS.cells, change.first_reads)
         )
@@ -342,6 +353,9 @@ class _Saving:
         self._database.write_all(
             "upsert_departed_vm", map(rows.DEPARTED_VMS.cells, change.departed_vms)
         )
+        gone = ({"token_id": token_id} for token_id in change.removed_tokens)
+        self._database.write_all("delete_token", gone)
+        self._database.write_all("upsert_token", map(rows.TOKENS.cells, change.tokens))
         if change.remembered is not None:
             self._remember(change.remembered)
         if change.heartbeat_ms is not None:
@@ -357,9 +371,25 @@ class _Saving:
         elif change.unfinished is not None:
             self._database.write("delete_unfinished_inventory", {})
 
+    def _save_lines(self, lines: Sequence[JournalLine]) -> None:
+        """Under the numbers that they have, which are those that follow."""
+        if not lines:
+            return
+        with self._database.reading_own() as reading:
+            end = _journal_end(reading)
+        if end >= lines[0].number:
+            raise StaleRevision(
+                f"the journal has line {lines[0].number} already, and ends at {end}"
+            )
+        if [line.number for line in lines] != list(range(end + 1, end + 1 + len(lines))):
+            raise Unstorable(f"line {lines[0].number} would follow line {end} of the journal")
+        self._database.write_all("insert_line", map(rows.line_cells, lines))
+
     def _prune(self, pruned: Prunable) -> None:
-        """After the facts: the line that says so has the highest number, and no later one its."""
-        self._database.write_all("delete_fact", ({"number": number} for number in pruned.lines))
+        """After the lines: the one that says so has the highest number, and no later one its."""
+        self._database.write_all("delete_line", ({"number": number} for number in pruned.lines))
+        if pruned.lines:
+            self._database.write("prune_through", {"number": max(pruned.lines)})
         events = [{"event_id": event_id} for event_id in pruned.events]
         operations = [{"operation_id": operation_id} for operation_id in pruned.operations]
         self._database.write_all("delete_first_reads", events)
@@ -461,7 +491,7 @@ class _Saving:
                 f" with not_before_ms {event.not_before_ms}"
             )
         mentions = rows.mentions(before, event, scope)
-        self._database.write_all("insert_event_mention", mentions)
+        self._database.write_all("insert_event_mentions", mentions)
         self._save_actions(() if before is None else before.actions, event.actions, event=event)
 
     def _save_operation(self, before: Operation | None, operation: Operation) -> None:
@@ -559,6 +589,21 @@ def _refuse_same_revision(before: int, after: int, what: str) -> None:
         raise Unstorable(f"{what}: a write needs a revision above {before}, not {after}")
 
 
+def _merged(
+    reading: QueryReader,
+    queries: Sequence[ListQuery],
+    number: str,
+    *,
+    limit: int,
+    newest_first: bool,
+) -> Sequence[Row]:
+    """The first rows of all these lists together, in their order and each once."""
+    if len(queries) == 1:
+        return reading.listed(queries[0])
+    found = {row[number]: row for query in queries for row in reading.listed(query)}
+    return [found[key] for key in sorted(found, reverse=newest_first)[:limit]]
+
+
 def _beginning(beginning: str, limit: int) -> Cells:
     return {"beginning": beginning, "end": beginning + AFTER_ALL_IDS, "limit": limit}
 
@@ -594,7 +639,26 @@ def _snapshot(reading: QueryReader, commits: int) -> Snapshot:
         position=commits if lineage is None else lineage["commits"],
         epochs=tuple(Epoch(r["epoch_id"], r["first_commit"]) for r in reading.rows("epochs")),
         shown={r["name"]: r["shown_commit"] for r in reading.rows("shown_commits")},
+        journal=_journal_extent(reading),
+        tokens=tuple(map(rows.TOKENS.value, reading.rows("tokens"))),
     )
+
+
+def _journal_extent(reading: QueryReader) -> JournalExtent:
+    extent = reading.row("journal_extent")
+    if extent is None:
+        raise LookupError("it is not known whose journal this is")
+    return JournalExtent(
+        installation=extent["installation_id"],
+        generations=tuple(map(rows.GENERATIONS.value, reading.rows("generations"))),
+        end=_journal_end(reading),
+        pruned_through=extent["pruned_through"],
+    )
+
+
+def _journal_end(reading: QueryReader) -> int:
+    row = reading.row("journal_end")
+    return 0 if row is None else int(row["number"])
 
 
 def _open_scopes(reading: QueryReader) -> tuple[Scope, ...]:

@@ -56,6 +56,7 @@ _VALUES: dict[str, Callable[[sqlite3.Row], object]] = {
     "definition": rows.DEFINITIONS.value,
     "departed_vm": rows.DEPARTED_VMS.value,
     "remembered": rows.REMEMBERED.value,
+    "token": rows.TOKENS.value,
 }
 
 

@@ -217,8 +217,8 @@ def _codec(hint: Any) -> tuple[Write, Read] | tuple[None, None]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return _optional(hint)
     if typing.get_origin(hint) is frozenset:
-        return (lambda value: _json(sorted(value))), msgspec.json.Decoder(hint).decode
-    return _json, msgspec.json.Decoder(_readable(hint)).decode
+        return (lambda value: json_text(sorted(value))), msgspec.json.Decoder(hint).decode
+    return json_text, msgspec.json.Decoder(_readable(hint)).decode
 
 
 def _optional(hint: Any) -> tuple[Write, Read] | tuple[None, None]:
@@ -238,5 +238,5 @@ def _readable(hint: Any) -> Any:
     return dict[typing.get_args(hint)] if is_mapping else hint  # type: ignore[misc]
 
 
-def _json(value: object) -> str:
+def json_text(value: object) -> str:
     return _encoder.encode(value).decode()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from forewarn.core.model import SECOND_MS
 from forewarn.metrics import Family, counters, gauge, gauges
-from forewarn.wire.link import LINK_VERSION
+from forewarn.wire import link as wire
 
 VERSIONS = ("same", "older", "newer", "unknown")  # as `compared` says it
 
 
 def compared(version: str) -> str:
     """How a version of the link is beside that of this control."""
-    theirs, ours = _numbers(version), _numbers(LINK_VERSION)
+    theirs, ours = _numbers(version), _numbers(wire.LINK_VERSION)
     if theirs is None or ours is None:
         return "unknown"
     if theirs == ours:
@@ -40,15 +40,15 @@ class LinkMetrics:
         two_daemons: Callable[[str], bool],
         waiting: Callable[[], int],
         handshakes: Callable[[], int],
-        expiries_s: Callable[[], Mapping[str, float]] = dict,
+        speaks: Callable[[str, str], None] = lambda _host, _version: None,
     ) -> None:
+        self._speaks = speaks
         self._members = members
         self._silent_ms = silent_ms
         self._refuses = refuses
         self._two_daemons = two_daemons
         self._waiting = waiting
         self._handshakes = handshakes
-        self._expiries_s = expiries_s
         self._answers: Counter[tuple[str, str]] = Counter()
         self._versions: dict[str, str] = {}
 
@@ -58,7 +58,9 @@ class LinkMetrics:
 
     def spoke(self, host: str, version: str) -> None:
         """A member said which version of the link it speaks."""
-        self._versions[host] = version
+        if self._versions.get(host) != version:
+            self._versions[host] = version
+            self._speaks(host, version)
 
     def collect(self) -> Iterator[Family]:
         members = self._members()
@@ -69,12 +71,6 @@ class LinkMetrics:
             "Hosts that have joined, by the version of the link they speak beside that of control.",
             ("version",),
             [((one,), spoken[one]) for one in VERSIONS],
-        )
-        yield gauges(
-            "forewarn_certificate_expiry_timestamp_seconds",
-            "When a certificate expires; `host` is the first one of a member. 0 if not known yet.",
-            ("certificate",),
-            [((name,), until_s) for name, until_s in self._expiries_s().items()],
         )
         yield gauge("forewarn_link_members", "Hosts that have joined.", len(members))
         yield gauge(

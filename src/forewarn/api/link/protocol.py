@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.api.connection_limits import PortLimits
 from forewarn.api.guarded_protocol import CONNECTIONS_MAX, GuardedProtocol
+from forewarn.api.guarded_server import OPERATOR_HANDSHAKES_MAX
 from forewarn.api.link.at_once import AT_ONCE_BYTES_MAX, AskedAtOnce, AtOnce
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ PEER_CONNECTIONS_MAX = 128  # of one host; its daemon has some two dozen, twice 
 STRANGERS_MAX = 128  # connections without a certificate: machines that join, and no others
 # Descriptors that the link leaves alone: every connection of operators, and what control itself has
 # open (the database and its log, certificates, a backup on its way).
-KEPT_FREE = CONNECTIONS_MAX + 128
+KEPT_FREE = CONNECTIONS_MAX + OPERATOR_HANDSHAKES_MAX + 128
 LINK_DESCRIPTORS_MIN = 128
 HANDSHAKES_SHARE = 4  # of the link's descriptors at most one in so many has no finished TLS
 # A short question whose body has not come after so long goes the ordinary way, which limits that.
@@ -190,11 +191,3 @@ class LinkProtocol(GuardedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._hold_nothing()
         super().connection_lost(exc)
-
-    def shutdown(self) -> None:
-        """The service stops. Who waits for no answer is cut off: saying goodbye over TLS takes two,
-        and a host that does not read would hold up the stop."""
-        if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]
-            self.transport.abort()
-        else:
-            super().shutdown()

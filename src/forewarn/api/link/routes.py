@@ -127,6 +127,7 @@ class LinkRoutes:
         _at_most(len(asked.polls), wire.POLLS_MAX, "polls in one turn")
         _at_most(len(asked.vm_polls), wire.POLLS_MAX, "polls of VMs in one turn")
         _at_most(len(asked.returned), wire.RETURNED_MAX, "returned VMs in one turn")
+        _at_most(len(asked.rebooted), wire.RETURNED_MAX, "rebooted VMs in one turn")
         _at_most(len(asked.ended), wire.ENDED_MAX, "ended actions in one turn")
         _at_most(len(asked.daemon), BOOT_ID_CHARS_MAX, "characters of a daemon's name")
         refuses = asked.refuses[: wire.DETAIL_CHARS_MAX]
@@ -309,6 +310,7 @@ def _turn(
         ),
         polls=asked.polls,
         returned=asked.returned,
+        rebooted=asked.rebooted,
         ended=tuple(ended),
     )
     return turn, refused
@@ -338,6 +340,7 @@ def _work(handed_out: commands.HandedOut) -> wire.Work:
         duration_s=action.duration_s,
         boot_id=action.boot_id,
         only_off=action.only_off,
+        lose_disk=action.lose_disk,
         about=handed_out.about,
         left_ms=handed_out.left_ms,
     )

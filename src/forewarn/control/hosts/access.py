@@ -181,11 +181,6 @@ def _vms_by_host(scope: Scope, before: _Prepared | None) -> Mapping[str, tuple[S
     return {host: tuple(vms) for host, vms in by_host.items()}
 
 
-def as_shown_to(scope: Scope, host: str) -> ShownScope:
-    """What of a scope its documents on that host are made of."""
-    return ScopeByHost(scope).to(host)
-
-
 def _as_shown(event: ScheduledEvent) -> ShownEvent:
     """What every host is shown of a visible event."""
     return ShownEvent(

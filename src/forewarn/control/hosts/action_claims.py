@@ -13,6 +13,7 @@ from forewarn.control.hosts.leases import LEASE_MS, Lease
 from forewarn.control.transaction import Transaction
 from forewarn.core import deadlines, ending, hosts, lost_time, notice, power
 from forewarn.core.errors import Conflict, NotFound
+from forewarn.core.facts import DowntimeDetail
 from forewarn.core.model import (
     Action,
     ActionKind,
@@ -27,6 +28,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
+from forewarn.core.principal import Who, the_host
 
 CLAIMS_PER_CALL_MAX = 64
 
@@ -43,7 +45,7 @@ def _silent(tx: Transaction, host: str, silent_ms: int) -> None:
     for decision in stopped:
         tx.apply(decision)
     if any(decision.scopes for decision in stopped):
-        detail = {"lost_ms": silent_ms}
+        detail = DowntimeDetail(lost_ms=silent_ms)
         tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, host=host, detail=detail))
 
 
@@ -58,7 +60,7 @@ def _may_act(tx: Transaction, host: str) -> bool:
     return known is not None and known.health is not Health.FAILED
 
 
-def declare_if_stranded(tx: Transaction, vm: str, *, by: str, down: bool = False) -> None:
+def declare_if_stranded(tx: Transaction, vm: str, *, by: Who, down: bool = False) -> None:
     """A VM that is, or may be, on a host that has failed is declared like the others there.
 
     `down` is that the host had failed while the VM was on its way, whatever it is now.
@@ -275,7 +277,7 @@ def end_action(tx: Transaction, host: str, ended: commands.EndedAction) -> None:
         _tell_again(tx, held.event, held.action.vm or "")
     if held.action.kind is ActionKind.MOVE_VM:
         down = held.action.target_failed and ended.outcome is Outcome.DONE
-        declare_if_stranded(tx, held.action.vm or "", by=host, down=down)
+        declare_if_stranded(tx, held.action.vm or "", by=the_host(host), down=down)
 
 
 def _ended(tx: Transaction, held: _Held, ended: commands.EndedAction) -> Decision:
@@ -329,7 +331,7 @@ def _end_late(tx: Transaction, host: str, ended: commands.EndedAction) -> None:
     tx.apply(decision)
     if action.kind is ActionKind.MOVE_VM:
         down = action.target_failed and outcome is Outcome.DONE
-        declare_if_stranded(tx, action.vm or "", by=host, down=down)
+        declare_if_stranded(tx, action.vm or "", by=the_host(host), down=down)
 
 
 def _open_actions(fleet: FleetReader, host: str) -> Iterator[_Held]:

@@ -43,7 +43,7 @@ class Aside(Protocol):
     async def __call__(self, work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T: ...
 
 
-class Asked(Protocol):
+class CertificateSubject(Protocol):
     """Who a certificate, or the request for one, is for. `key` is what a host is known by."""
 
     @property
@@ -53,7 +53,7 @@ class Asked(Protocol):
     def key(self) -> str: ...
 
 
-class Shown(Asked, Protocol):
+class CertificateTerm(CertificateSubject, Protocol):
     """Who a certificate is for, and until when."""
 
     @property
@@ -68,8 +68,8 @@ class Signing(Struct, frozen=True, kw_only=True):
 
     fingerprint: str
     pem: str
-    read_request: Callable[[str], Asked]
-    read_peer: Callable[[bytes], Shown]
+    read_request: Callable[[str], CertificateSubject]
+    read_peer: Callable[[bytes], CertificateTerm]
     sign: Callable[[str, str], str]
 
 
@@ -94,7 +94,7 @@ class Membership:
         aside: Aside = asyncio.to_thread,
         by: Principal = OPERATOR,
     ) -> None:
-        self._by = by  # who revokes
+        self._by = by  # who revokes, where no principal does
         self._files = files or ReadFiles()
         self._members = members
         self._keep = keep
@@ -170,7 +170,7 @@ class Membership:
             )
         return await self._aside(self._signing.sign, request, member.name)
 
-    async def revoke(self, name: str) -> None:
+    async def revoke(self, name: str, *, by: Principal | None = None) -> None:
         """Shut a host out, now. Raises NotFound if it has not joined, or Unavailable.
 
         It is out when this is kept; its place in the fleet follows, at the next start if need be.
@@ -182,7 +182,7 @@ class Membership:
                 await self._change(membership.revoke(self._members, name, now_ms=now_ms))
         self._shut_out(name)
         await self._files.read_by_now()  # else the writer would read it, and all callers wait
-        await self._take_from([name])
+        await self._take_from([name], by=by)
 
     async def _is_out_already(self, name: str) -> bool:
         if any(member.name == name for member in self.members()):
@@ -246,12 +246,12 @@ class Membership:
         """Raises NotMember if the member was revoked or replaced meanwhile."""
         membership.need_member(self._members, name=member.name, key=member.key)
 
-    async def _take_from(self, names: Iterable[str]) -> None:
+    async def _take_from(self, names: Iterable[str], *, by: Principal | None = None) -> None:
         """Take the places of hosts, unless an inventory file gives them one too."""
         while True:
             text = self._control.fleet.inventory
             command = HostsLeft(
-                by=self._by,
+                by=by or self._by,
                 hosts=tuple(sorted(names)),
                 listed_by_file=await self._aside(self._listed, text),
                 inventory=None if text is None else digest_of(text),

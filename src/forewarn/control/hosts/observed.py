@@ -3,8 +3,9 @@
 Twice, as two threads ask. `Observed` is the event loop's: hosts are heard there, and most of what
 they say costs no transaction. `HeardByWriter` is what commands are decided by. It does not change
 while a batch is decided but by the transactions of that batch: before each batch it is given what
-the loop has heard since (`News`), and time stands still in it. After a restart nothing is known
-until hosts are heard and report again.
+the loop has heard since (`News`), and time stands still in it. What hosts reported goes the other
+way: transactions take it in, and the loop has it once they are committed. After a restart nothing
+is known until hosts are heard and report again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from forewarn.core.notice import HOST_SILENT_AFTER_MS
 from forewarn.core.starting import TWO_DAEMONS_REMEDY
 from forewarn.logs import Log
 from forewarn.ports import Clock
+from forewarn.wire.link import tells_vm_polls
 
 # Of a host that is heard and has not yet looked at the documents of this life of control.
 NOT_YET = "It has not looked yet at what this control shows. It does so within seconds."
@@ -87,22 +89,16 @@ class Hearing:
     """Questions about what was heard of hosts. Times are monotonic.
 
     `power` is that of simulated hosts: one without power is not heard. None if all are real.
-    `reports` are the VMs that each host reported last: only transactions change it, and take it
-    back; the event loop looks single values up.
+    `reports` are the VMs that each host reported last.
     """
 
-    def __init__(
-        self,
-        began_ms: int,
-        *,
-        power: HostPower | None,
-        reports: dict[str, Mapping[str, ReportedVm]],
-    ) -> None:
+    def __init__(self, began_ms: int, *, power: HostPower | None) -> None:
         self.power = power
         self.began_ms = began_ms
         self.hosts: dict[str, LastHeard] = {}
-        self.reports = reports
+        self.reports: dict[str, Mapping[str, ReportedVm]] = {}
         self.polls: dict[str, LastPoll] = {}
+        self._no_polls: set[str] = set()  # hosts whose daemon does not tell the polls of VMs
         self._pulse = Pulse(deaf_until_ms=began_ms)
 
     @abstractmethod
@@ -160,6 +156,10 @@ class Hearing:
         if known is None or known.vm_id != vm.vm_id:
             return None
         return max(0, self._now_ms() - known.at_ms)
+
+    def tells_polls(self, host: str) -> bool:
+        """False for a host whose daemon is too old to tell when its VMs poll."""
+        return host not in self._no_polls
 
     def up_ms(self) -> int:
         """How long ago our own start was."""
@@ -233,14 +233,8 @@ class HeardByWriter(Hearing):
     back what they changed.
     """
 
-    def __init__(
-        self,
-        began_ms: int,
-        *,
-        power: HostPower | None = None,
-        reports: dict[str, Mapping[str, ReportedVm]] | None = None,
-    ) -> None:
-        super().__init__(began_ms, power=power, reports={} if reports is None else reports)
+    def __init__(self, began_ms: int, *, power: HostPower | None = None) -> None:
+        super().__init__(began_ms, power=power)
         self._at_ms = began_ms
 
     def _now_ms(self) -> int:
@@ -258,8 +252,9 @@ class Observed(Hearing):
     """What the event loop has heard. It belongs to that: only what runs there changes it."""
 
     def __init__(self, clock: Clock, *, power: HostPower | None = None) -> None:
-        super().__init__(clock.monotonic_ms(), power=power, reports={})
+        super().__init__(clock.monotonic_ms(), power=power)
         self._clock = clock
+        self._committed_reports: dict[str, Mapping[str, ReportedVm]] = {}
         self._news: dict[str, LastHeard] = {}
         self._pulse_told: Pulse | None = None
         self._telling = Lock()
@@ -272,7 +267,7 @@ class Observed(Hearing):
 
     def for_writer(self) -> HeardByWriter:
         """What the writer of this life decides by. It knows what `news` tells it."""
-        return HeardByWriter(self.began_ms, power=self.power, reports=self.reports)
+        return HeardByWriter(self.began_ms, power=self.power)
 
     def news(self) -> News:
         """What was heard since this was last asked. Called on the writer's thread."""
@@ -282,7 +277,20 @@ class Observed(Hearing):
         self._pulse_told = pulse
         return News(hosts, None if pulse is told else pulse)
 
+    def committed_reports(self, reports: Mapping[str, Mapping[str, ReportedVm]]) -> None:
+        """What these hosts reported is committed. Called on the writer's thread."""
+        with self._telling:
+            self._committed_reports.update(reports)
+
     # Changing, on the event loop.
+
+    def take_reports_over(self) -> None:
+        """Have what was reported and is committed. A part of publishing."""
+        with self._telling:
+            reports, self._committed_reports = self._committed_reports, {}
+        self.reports.update(reports)
+        for host in [name for name, vms in reports.items() if not vms]:
+            del self.reports[host]
 
     def pulse(self) -> None:
         """The event loop runs. Called every PULSE_EVERY_S, from the start on."""
@@ -320,6 +328,13 @@ class Observed(Hearing):
         known = self.polls.get(vm.name)
         if known is None or known.vm_id != vm.vm_id or known.at_ms < at_ms:
             self.polls[vm.name] = LastPoll(vm.vm_id, at_ms)
+
+    def speaks(self, host: str, version: str) -> None:
+        """The host speaks this version of the link."""
+        if tells_vm_polls(version):
+            self._no_polls.discard(host)
+        else:
+            self._no_polls.add(host)
 
     def forget_polls(self, vms: Iterable[str]) -> None:
         """These VMs have left the fleet."""

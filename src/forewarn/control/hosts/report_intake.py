@@ -26,7 +26,7 @@ from forewarn.control.hosts import report_slices, reported_vms
 from forewarn.control.hosts.adoptions import Adoptions
 from forewarn.control.hosts.report_slices import Report
 from forewarn.control.volatile import Volatile
-from forewarn.control.writer import Timed
+from forewarn.control.writer import CommandWithClock
 from forewarn.core.errors import Conflict, NotFound, Unavailable
 from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.principal import Principal, the_host
@@ -118,7 +118,7 @@ class ReportIntake:
             for command in self._steps(report):
                 async with self._turn:
                     check()
-                    timed = Timed(command, self._clock)
+                    timed = CommandWithClock(command, self._clock)
                     try:
                         taken = await control.submit(timed)
                     finally:
@@ -207,9 +207,9 @@ class ReportIntake:
         )
         if policy != wanted:
             raise Conflict(
-                f"VM {vm} is listed in the inventory file, and what the file says of it counts.",
-                "Change the file and apply it, or take the VM out of it; only freeze_by_move and "
-                "when_host_goes_down are said by adopting alone.",
+                f"VM {vm} is listed in the inventory file, which sets its attributes.",
+                "Change the file and apply it, or take the VM out of it; only `vm adopt` sets "
+                "freeze_by_move and when_host_goes_down.",
             )
 
     def traits_of(self, vm: str) -> Traits:

@@ -27,7 +27,7 @@ _NOT_OBEYED = RefusedPart(
 def says_more(turn: TakeTurn | link.Turn) -> bool:
     """Whether a turn says more than that the host is there, and whether it obeys."""
     said = turn.holding or turn.confirms or turn.ended
-    return bool(said or turn.first_reads or turn.polls or turn.returned)
+    return bool(said or turn.first_reads or turn.polls or turn.returned or turn.rebooted)
 
 
 def take_turn(tx: Transaction, command: TakeTurn) -> TurnResult:
@@ -52,7 +52,9 @@ def take_turn(tx: Transaction, command: TakeTurn) -> TurnResult:
 class Part(NamedTuple):
     """The least that a turn can say: one entry of one of its fields."""
 
-    field: Literal["confirms", "first_reads", "polls", "first_polls", "returned", "ended"]
+    field: Literal[
+        "confirms", "first_reads", "polls", "first_polls", "returned", "rebooted", "ended"
+    ]
     said: Any
 
     @property
@@ -62,7 +64,8 @@ class Part(NamedTuple):
             return str(self.said.action_id)
         if self.field == "first_reads":
             return f"{self.said.event_id} by {self.said.vm}"
-        return str(self.said if self.field in ("returned", "first_polls") else self.said[0])
+        names = ("returned", "rebooted", "first_polls")
+        return str(self.said if self.field in names else self.said[0])
 
 
 def without_parts(turn: TakeTurn) -> TakeTurn:
@@ -78,6 +81,7 @@ def parts_of(turn: TakeTurn) -> list[Part]:
         *(Part("polls", one) for one in turn.polls.items()),
         *(Part("first_polls", one) for one in turn.first_polls),
         *(Part("returned", one) for one in turn.returned),
+        *(Part("rebooted", one) for one in turn.rebooted),
         *(Part("ended", one) for one in turn.ended),
     ]
 
@@ -96,5 +100,6 @@ def turn_of(whole: TakeTurn, parts: Sequence[Part]) -> TakeTurn:
         polls=dict(said("polls")),
         first_polls=said("first_polls"),
         returned=said("returned"),
+        rebooted=said("rebooted"),
         ended=said("ended"),
     )

@@ -39,7 +39,7 @@ T = TypeVar("T")
 _NOTHING_TO_SAY = TurnResult()
 BROKEN = RefusedPart(
     "internal",
-    "It broke on control's side, and nothing of it was taken.",
+    "Control failed on this part and changed nothing.",
     "The log of control says what broke; it is a fault of Forewarn.",
 )
 BROKEN_REMEDY = (

@@ -293,7 +293,9 @@ class Inventories:
         log.info("inventory_decided", slices=len(checked.slices), vms=len(wanted.vms))
         return done, self._work
 
-    async def _check(self, wanted: Inventory, deaf: Mapping[str, str]) -> apply_in_slices.Checked:
+    async def _check(
+        self, wanted: Inventory, deaf: Mapping[str, str]
+    ) -> apply_in_slices.CheckResult:
         still = apply_in_slices.still(self._control.fleet)
         vms_max = self._slice_vms or SLICE_VMS_MAX
         return await asyncio.to_thread(
@@ -301,7 +303,7 @@ class Inventories:
         )
 
     async def _is_known(
-        self, text: str, wanted: Inventory, checked: apply_in_slices.Checked
+        self, text: str, wanted: Inventory, checked: apply_in_slices.CheckResult
     ) -> bool:
         """Whether the file says what the last one said, and nothing of that is left to do."""
         fleet = self._control.fleet

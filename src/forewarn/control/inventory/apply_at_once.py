@@ -7,7 +7,6 @@ applied text is kept with everything else, so a file is compared with it after a
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -15,6 +14,7 @@ from forewarn.control.commands import ApplyInventory, NothingToApply
 from forewarn.control.inventory.file_reader import Mistake, ReadFiles, in_words, parse
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import BadInventory, InventoryConflict
+from forewarn.core.facts import InventoryAppliedDetail, by_whom
 from forewarn.core.inventory import apply_file
 from forewarn.core.inventory.entries import (
     Applied,
@@ -26,7 +26,7 @@ from forewarn.core.inventory.entries import (
     VmEntry,
 )
 from forewarn.core.model import Fact, FactKind
-from forewarn.core.principal import Principal
+from forewarn.core.principal import Principal, Who
 from forewarn.text.toml_lines import Path
 
 __all__ = ["Applied", "NameChanges", "Inventory", "apply", "parse"]
@@ -88,7 +88,7 @@ def apply_inventory(tx: Transaction, command: ApplyInventory) -> Applied:
         tx.remove_host(name)
     note_cut_short(tx)
     tx.applied_inventory(text)
-    tx.note(applied_fact(step.applied, by=str(command.by), now_ms=tx.now_ms))
+    tx.note(applied_fact(step.applied, by=command.by, now_ms=tx.now_ms))
     return step.applied
 
 
@@ -150,29 +150,48 @@ def _path(where: HostEntry | ScopeEntry | VmEntry | None) -> Path:
             return ()
 
 
-def applied_fact(applied: Applied, *, by: str, now_ms: int) -> Fact:
+def applied_fact(applied: Applied, *, by: Who, now_ms: int) -> Fact:
     """What the journal says of an inventory that was applied."""
-    detail: dict[str, object] = {}
-    for what in ("hosts", "scopes", "vms"):
-        changes: NameChanges = getattr(applied, what)
-        for how in ("added", "changed", "removed"):
-            names: tuple[str, ...] = getattr(changes, how)
-            if names:
-                detail[f"{what}_{how}"] = _names(names)
-    if applied.still_deleted:
-        detail["vms_still_deleted"] = _names(applied.still_deleted)
-    return Fact(kind=FactKind.INVENTORY_APPLIED, at_ms=now_ms, by=by, detail=detail)
+    return _inventory_fact(applied_detail(applied), by=by, now_ms=now_ms)
 
 
-def unfinished_fact(tx: Transaction, **more: object) -> Fact:
-    """What the journal says of an inventory that was decided, when its slices end."""
-    about: dict[str, Any] = msgspec.json.decode(tx.unfinished)
-    return Fact(
-        kind=FactKind.INVENTORY_APPLIED,
-        at_ms=tx.now_ms,
-        by=about["by"],
-        detail={**about["detail"], **more},
+def applied_detail(applied: Applied) -> InventoryAppliedDetail:
+    """What an inventory has changed, by names; of many the first."""
+    return InventoryAppliedDetail(
+        hosts_added=_names(applied.hosts.added),
+        hosts_changed=_names(applied.hosts.changed),
+        hosts_removed=_names(applied.hosts.removed),
+        scopes_added=_names(applied.scopes.added),
+        scopes_changed=_names(applied.scopes.changed),
+        scopes_removed=_names(applied.scopes.removed),
+        vms_added=_names(applied.vms.added),
+        vms_changed=_names(applied.vms.changed),
+        vms_removed=_names(applied.vms.removed),
+        vms_still_deleted=_names(applied.still_deleted),
     )
+
+
+def _inventory_fact(detail: InventoryAppliedDetail, *, by: Who, now_ms: int) -> Fact:
+    said = None if detail == InventoryAppliedDetail() else detail
+    return by_whom(Fact(kind=FactKind.INVENTORY_APPLIED, at_ms=now_ms, detail=said), by)
+
+
+class UnfinishedNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of an inventory that was decided, until its slices have ended.
+
+    An earlier version noted the name of who decided it alone.
+    """
+
+    by: str
+    principal: Principal | None = None
+    detail: InventoryAppliedDetail
+
+
+def unfinished_fact(tx: Transaction, *, applied: str = "") -> Fact:
+    """What the journal says of an inventory that was decided, when its slices end."""
+    about = msgspec.json.decode(tx.unfinished, type=UnfinishedNote)
+    detail = msgspec.structs.replace(about.detail, applied=applied)
+    return _inventory_fact(detail, by=about.principal or about.by, now_ms=tx.now_ms)
 
 
 def note_cut_short(tx: Transaction) -> None:
@@ -181,6 +200,6 @@ def note_cut_short(tx: Transaction) -> None:
         tx.note(unfinished_fact(tx, applied="in part, then another took its place"))
 
 
-def _names(names: tuple[str, ...]) -> list[str]:
+def _names(names: tuple[str, ...]) -> tuple[str, ...]:
     more = len(names) - NAMES_PER_FACT_MAX
-    return [*names[:NAMES_PER_FACT_MAX], *([f"and {more} more"] if more > 0 else [])]
+    return (*names[:NAMES_PER_FACT_MAX], *((f"and {more} more",) if more > 0 else ()))

@@ -24,6 +24,7 @@ from forewarn.control.transaction import Transaction
 from forewarn.core.inventory import apply_file, host_checks, slicing
 from forewarn.core.inventory.entries import Applied, Clash, Inventory
 from forewarn.core.model import Decision, Host, Operation, Scope, Vm
+from forewarn.core.principal import Principal
 
 
 class Still(Struct, frozen=True):
@@ -56,7 +57,7 @@ def still(fleet: PublishedFleet) -> Still:
     )
 
 
-class Checked(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """A file compared with the whole fleet: what it changes, or what is wrong with it."""
 
     applied: Applied
@@ -65,7 +66,9 @@ class Checked(Struct, frozen=True):
     mistakes: Sequence[Mistake]
 
 
-def check(wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms: int) -> Checked:
+def check(
+    wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms: int
+) -> CheckResult:
     """Compare a file with the fleet. Takes seconds for a large one; not for the event loop."""
     step = apply_file.step(
         wanted,
@@ -85,19 +88,20 @@ def check(wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms
     del step
     while scopes:
         scopes.pop()  # one by one: to free all of them at once would stop every thread
-    return Checked(applied, touched, cut, found)
+    return CheckResult(applied, touched, cut, found)
 
 
-def _about(applied: Applied, *, by: str) -> str:
+def _about(applied: Applied, *, by: Principal) -> str:
     """What is noted of a decided inventory: the fact that its end writes into the journal."""
-    fact = apply_at_once.applied_fact(applied, by=by, now_ms=0)
-    return msgspec.json.encode({"by": by, "detail": fact.detail}).decode()
+    detail = apply_at_once.applied_detail(applied)
+    note = apply_at_once.UnfinishedNote(by=by.name, principal=by, detail=detail)
+    return msgspec.json.encode(note).decode()
 
 
 def decide_inventory(tx: Transaction, command: DecideInventory) -> Applied:
     _take_hosts(tx, tx.volatile.files.by_scope(command.text))
     apply_at_once.note_cut_short(tx)
-    about = _about(command.applied, by=str(command.by))
+    about = _about(command.applied, by=command.by)
     tx.decide_inventory(command.text, command.packed, about)
     return command.applied
 
@@ -188,5 +192,5 @@ def apply_inventory_at_once(tx: Transaction, command: ApplyInventoryAtOnce) -> A
         raise InventoryClash.of(apply_at_once.mistakes(clashes))
     apply_at_once.note_cut_short(tx)
     tx.applied_inventory(command.text, command.packed)
-    tx.note(apply_at_once.applied_fact(command.applied, by=str(command.by), now_ms=tx.now_ms))
+    tx.note(apply_at_once.applied_fact(command.applied, by=command.by, now_ms=tx.now_ms))
     return command.applied

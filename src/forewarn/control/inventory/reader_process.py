@@ -28,7 +28,7 @@ class Asks(Protocol):
     ) -> Awaitable[Any]: ...
 
 
-class _Asked(msgspec.Struct):
+class _ReadRequest(msgspec.Struct):
     """What to do with the file that follows: read it, or find the lines of these mistakes."""
 
     needs_channels: bool = True
@@ -57,7 +57,7 @@ class ReadsApart:
         """The content of a file. Raises BadInventory, or Unavailable if the child died."""
         if len(text) < self._apart_chars:
             return await self._here.read(text, needs_channels=needs_channels)
-        asked = _Asked(needs_channels=needs_channels)
+        asked = _ReadRequest(needs_channels=needs_channels)
         found: Inventory | tuple[str, str] = await self._ask(
             self._module, msgspec.msgpack.encode(asked), text, _together, what=WHAT
         )
@@ -69,7 +69,7 @@ class ReadsApart:
         """The words of a refusal, with the lines of the file."""
         if len(text) < self._apart_chars:
             return await self._here.words(text, found)
-        asked = msgspec.msgpack.encode(_Asked(found=tuple(found)))
+        asked = msgspec.msgpack.encode(_ReadRequest(found=tuple(found)))
         words: tuple[str, str] = await self._ask(self._module, asked, text, _together, what=WHAT)
         return words
 
@@ -95,7 +95,7 @@ def reply(question: bytes, text: str) -> Iterator[bytes]:
 
 
 def _parts(question: bytes, text: str) -> Iterator[_Part]:
-    asked = msgspec.msgpack.decode(question, type=_Asked)
+    asked = msgspec.msgpack.decode(question, type=_ReadRequest)
     if asked.found is not None:
         yield _Part(words=in_words(text, asked.found))
         return

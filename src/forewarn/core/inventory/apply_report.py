@@ -16,8 +16,16 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from forewarn.core import scope_edits, whereabouts
-from forewarn.core.facts import vm_fact
+from forewarn.core import avoiding, scope_edits, whereabouts
+from forewarn.core.facts import (
+    MovedDetail,
+    VmChangedDetail,
+    VmGoneDetail,
+    VmOnTwoHostsDetail,
+    VmPowerDetail,
+    VmSeenDetail,
+    vm_fact,
+)
 from forewarn.core.fleet import Fleet
 from forewarn.core.inventory.change import FleetChange, may_go
 from forewarn.core.inventory.desired import desired, vm_of
@@ -29,6 +37,7 @@ from forewarn.core.inventory.scopes import ReportedScopes
 from forewarn.core.model import (
     SECOND_MS,
     Decision,
+    Detail,
     FactKind,
     Health,
     OperationPhase,
@@ -213,7 +222,7 @@ class _Work:
         self.change.join(into.name, vm)
         if self._names is not None:
             self._names.add(name)
-        detail = {"vm_id": vm.vm_id, "power": seen.power.value}
+        detail = VmSeenDetail(vm_id=vm.vm_id, power=seen.power)
         self._fact(FactKind.VM_SEEN, into.name, vm, detail)
 
     def _desired(self, seen: SeenVm) -> VmEntry:
@@ -258,7 +267,7 @@ class _Work:
             self._runs_twice(scope, vm, other=vm.host)
         elif best == vm.host and only_lies_there(seen):
             self.problems[vm.name] = (
-                f"it is on host {vm.host}; this copy of it is {seen.power.value} and gets nothing. "
+                f"it is on host {vm.host}; control ignores this copy, which is {seen.power.value}. "
                 f"Remove it if it is not needed: `virsh undefine {vm.name}`."
             )
 
@@ -267,7 +276,7 @@ class _Work:
         if self._is_busy(scope, vm):
             self.waiting = True
             return
-        scope, left = scope_edits.vm_leaves(
+        scope, left = avoiding.vm_leaves(
             scope,
             vm.name,
             because="another VM has its name now",
@@ -275,8 +284,8 @@ class _Work:
             except_event="",
         )
         self.facts.extend(left)
-        detail = {"because": "another VM has its name now", "vm_id": vm.vm_id}
-        self._fact(FactKind.VM_GONE, scope.name, vm, detail)
+        gone = VmGoneDetail(because="another VM has its name now", vm_id=vm.vm_id)
+        self._fact(FactKind.VM_GONE, scope.name, vm, gone)
         after = replace(
             vm,
             vm_id=seen.vm_id,
@@ -285,7 +294,7 @@ class _Work:
             went_down=False,
             has_polled=False,
         )
-        detail = {"vm_id": seen.vm_id, "power": seen.power.value}
+        detail = VmSeenDetail(vm_id=seen.vm_id, power=seen.power)
         self._fact(FactKind.VM_SEEN, scope.name, after, detail)
         self._at_home(self._put(scope, after), after, seen)
 
@@ -317,7 +326,7 @@ class _Work:
         if before is None or before.vm_id != seen.vm_id or before.power is seen.power:
             return
         if vm.name not in self.known.busy_before:
-            detail = {"before": before.power.value, "after": seen.power.value}
+            detail = VmPowerDetail(before=before.power, after=seen.power)
             self._fact(FactKind.VM_POWER, scope.name, vm, detail)
 
     def _become(self, scope: Scope, vm: Vm, after: Vm, *, wanted: VmEntry) -> None:
@@ -341,9 +350,8 @@ class _Work:
         changed = _changed(vm, after)
         if not changed and wanted.scope == scope.name:
             return  # it is surely here now: nothing of what it is has changed
-        detail: dict[str, object] = {"changed": changed}
-        if wanted.scope != scope.name:
-            detail["from_scope"] = scope.name
+        left = scope.name if wanted.scope != scope.name else ""
+        detail = VmChangedDetail(changed=tuple(changed), from_scope=left)
         self._fact(FactKind.VM_CHANGED, wanted.scope, after, detail)
 
     def _put(self, scope: Scope, vm: Vm) -> Scope:
@@ -358,13 +366,13 @@ class _Work:
         """The VM is on another host now, by an operation of its host or from outside."""
         seen = self.known.reports[to][vm.name]
         after = replace(vm, host=to, vm_id=seen.vm_id, may_run_on=None)
-        scope, left = scope_edits.vm_leaves(
+        scope, left = avoiding.vm_leaves(
             scope, vm.name, because=f"moved to {to}", now_ms=self.now_ms, except_event=""
         )
         self.facts.extend(left)
         operations = self.fleet.operations_on(vm.host)
         operation = next((o for o in operations if o.phase is OperationPhase.STARTED), None)
-        detail: dict[str, object] = {"from": vm.host, "power": seen.power.value}
+        detail = MovedDetail(from_host=vm.host, power=seen.power)
         fact = vm_fact(FactKind.MOVED, scope.name, after, self.now_ms, detail=detail)
         if operation is not None:
             fact = replace(fact, operation_id=operation.operation_id)
@@ -382,9 +390,8 @@ class _Work:
         )
         self.problems[vm.name] = words
         if vm.host != self.host and self.known.problems_before.get(vm.name) != words:
-            self._fact(
-                FactKind.VM_ON_TWO_HOSTS, scope.name, vm, {"hosts": sorted({other, self.host})}
-            )
+            hosts = VmOnTwoHostsDetail(hosts=tuple(sorted({other, self.host})))
+            self._fact(FactKind.VM_ON_TWO_HOSTS, scope.name, vm, hosts)
 
     # VMs that are not shown.
 
@@ -421,7 +428,7 @@ class _Work:
             self._leaves(scope, vm, because=f"host {self.host} does not have it any more")
 
     def _leaves(self, scope: Scope, vm: Vm, *, because: str) -> None:
-        detail = {"because": because, "vm_id": vm.vm_id}
+        detail = VmGoneDetail(because=because, vm_id=vm.vm_id)
         self._fact(FactKind.VM_GONE, scope.name, vm, detail)
         if vm.name in self.known.file_vms:  # else applying the same file would make it again
             self.change.put_around(replace(scope, deleted=(*scope.deleted, vm.name)))
@@ -475,7 +482,7 @@ class _Work:
         self.problems[vm] = f"{said} {words}" if said else words
         self.waiting = True
 
-    def _fact(self, kind: FactKind, scope: str, vm: Vm, detail: Mapping[str, object]) -> None:
+    def _fact(self, kind: FactKind, scope: str, vm: Vm, detail: Detail) -> None:
         self.facts.append(vm_fact(kind, scope, vm, self.now_ms, detail=detail))
 
 

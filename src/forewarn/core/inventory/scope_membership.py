@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from forewarn.core import scope_edits
+from forewarn.core import avoiding, recovering
 from forewarn.core.model import Fact, Phase, ScheduledEvent, Scope, Vm
 
 
@@ -48,9 +48,9 @@ def left_by(scope: Scope, vm: str, *, because: str, now_ms: int) -> tuple[Scope,
     """The scope without the VM in its recoveries, and in the events that were scheduled for it."""
     facts: list[Fact] = []
     if any(vm in recovery.waiting_for for recovery in scope.recoveries):
-        scope, back = scope_edits.vm_returned(scope, vm, now_ms)
+        scope, back = recovering.vm_returned(scope, vm, now_ms)
         facts.extend(back)
-    scope, left = scope_edits.vm_leaves(scope, vm, because=because, now_ms=now_ms, except_event="")
+    scope, left = avoiding.vm_leaves(scope, vm, because=because, now_ms=now_ms, except_event="")
     return scope, (*facts, *left)
 
 

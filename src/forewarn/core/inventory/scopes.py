@@ -179,7 +179,10 @@ def _disagreeing(
         return
     for vm, value in said.items():
         if value is not None and value != right[1]:
-            words = f"{what} of scope {scope} is as VM {right[0]} says; say the same here, or not."
+            words = (
+                f"VM {right[0]} sets {what} of scope {scope}. "
+                "Set the same value here, or leave it out."
+            )
             yield vm, words
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from forewarn.core.errors import Conflict, NotFound
-from forewarn.core.incarnation_marks import Numbered
+from forewarn.core.incarnation_marks import ScopeWithIncarnation
 from forewarn.core.model import SECOND_MS
 from forewarn.core.suggestions import meant, shown
 from forewarn.emulator.faults.kinds import KINDS, FaultKind
@@ -189,7 +189,7 @@ class FaultBook:
         if entry is not None:
             self._hit(entry, vm)
 
-    def renumbered(self, scope: Numbered) -> int:
+    def renumbered(self, scope: ScopeWithIncarnation) -> int:
         """The incarnation that guests see: the scope's, and everything skipped so far on top.
 
         To be asked for every scope that is shown. Each incarnation since the last call is a change
@@ -207,7 +207,7 @@ class FaultBook:
         numbering.seen = scope.incarnation
         return scope.incarnation + numbering.skipped
 
-    def hidden(self, scope: Numbered, started: Iterable[str]) -> frozenset[str]:
+    def hidden(self, scope: ScopeWithIncarnation, started: Iterable[str]) -> frozenset[str]:
         """Those of the started events of a scope that its guests must not read."""
         for event_id in started:
             if event_id not in self._hidden:
@@ -217,7 +217,7 @@ class FaultBook:
                     self._hit(entry, scope.name)
         return frozenset(self._hidden.intersection(started))
 
-    def late_ms(self, scope: Numbered) -> int:
+    def late_ms(self, scope: ScopeWithIncarnation) -> int:
         """How late a change of this scope is shown, by the oldest fault; 0 if it is not."""
         entry = next(self._of_scope(FaultKind.LATE_DOCUMENT, scope), None)
         if entry is None:
@@ -254,7 +254,7 @@ class FaultBook:
 
     # How.
 
-    def _of_scope(self, kind: FaultKind, scope: Numbered) -> Iterator[_Entry]:
+    def _of_scope(self, kind: FaultKind, scope: ScopeWithIncarnation) -> Iterator[_Entry]:
         """The faults of a kind that stand for a scope, or for one of its VMs."""
         self._end_due()
         names = {vm.name for vm in scope.vms}
@@ -263,7 +263,7 @@ class FaultBook:
             if order.kind is kind and (order.vm is None or order.vm in names):
                 yield entry
 
-    def _skip(self, scope: Numbered) -> int:
+    def _skip(self, scope: ScopeWithIncarnation) -> int:
         """How many incarnations one change of this scope skips."""
         skipped = 0
         for entry in self._of_scope(FaultKind.SKIP, scope):
@@ -272,7 +272,7 @@ class FaultBook:
                 self._hit(entry, scope.name)
         return skipped
 
-    def _starts_over(self, scope: Numbered) -> bool:
+    def _starts_over(self, scope: ScopeWithIncarnation) -> bool:
         """Whether one change of this scope begins to count from 1 again."""
         for entry in self._of_scope(FaultKind.START_OVER, scope):
             if self._chosen(entry, scope.name):

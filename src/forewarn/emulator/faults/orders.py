@@ -97,7 +97,7 @@ def _named(words: Mapping[str, object], mistakes: Mistakes) -> dict[str, object]
         word = str(name).replace("-", "_")
         word = "for" if word == "for_s" else word
         if word in said:
-            mistakes.add((str(name),), f"{word} is said twice. Say it once.")
+            mistakes.add((str(name),), f"{word} is given twice. Give it once.")
         if value is not None and value != "":
             said[word] = value
     return said

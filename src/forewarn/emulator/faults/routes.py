@@ -12,6 +12,7 @@ from starlette.responses import Response
 from forewarn.api.orders import BODY_BYTES_MAX, refuse_doubled_keys
 from forewarn.api.requests import NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
+from forewarn.core.access import Right
 from forewarn.core.errors import Invalid
 from forewarn.emulator.faults.book import Fault, FaultBook, fault_json
 from forewarn.emulator.faults.kinds import FaultKind, Method
@@ -92,6 +93,7 @@ def fault_routes(
             handler=routes.listed,
             answer=FaultsShown,
             query=FaultsQuery,
+            right=Right.VIEW,
         ),
         RouteSpec(
             method="POST",
@@ -101,6 +103,7 @@ def fault_routes(
             handler=RememberedOrders().taking(routes.add, bytes_max=BODY_BYTES_MAX),
             answer=FaultShown,
             body=FaultRequest,
+            right=Right.OPERATE,
         ),
         RouteSpec(
             method="DELETE",
@@ -109,6 +112,7 @@ def fault_routes(
             summary="End all faults; those that this has ended.",
             handler=routes.clear,
             answer=FaultsShown,
+            right=Right.OPERATE,
         ),
         RouteSpec(
             method="DELETE",
@@ -117,6 +121,7 @@ def fault_routes(
             summary="End one fault, unless it is over already.",
             handler=routes.clear,
             answer=FaultsShown,
+            right=Right.OPERATE,
         ),
     ]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from forewarn.core.incarnation_marks import Numbered
+from forewarn.core.incarnation_marks import ScopeWithIncarnation
 from forewarn.emulator.faults.book import FaultBook
 from forewarn.wire.link import ShownEvent, ShownScope
 
@@ -42,7 +42,7 @@ class ScopeFaults:
         """Call `show` with a scope, its incarnation and events when a late change is due."""
         self._show = show
 
-    def shown(self, scope: ShownScope, whole: Numbered) -> ShownScope:
+    def shown(self, scope: ShownScope, whole: ScopeWithIncarnation) -> ShownScope:
         """The scope as its guests read it now. `whole` is the same with the VMs of all hosts."""
         number = self._book.renumbered(whole)
         started = [event.event_id for event in scope.events if event.phase == "started"]
@@ -53,7 +53,7 @@ class ScopeFaults:
             scope, incarnation=content.incarnation, events=content.events
         )
 
-    def _visible_of(self, whole: Numbered, new: _Content) -> _Content:
+    def _visible_of(self, whole: ScopeWithIncarnation, new: _Content) -> _Content:
         visible = self._visible.get(whole.name)
         waiting = self._waiting.get(whole.name, [])
         newest = waiting[-1] if waiting else visible

@@ -95,6 +95,12 @@ KEYS: dict[str, Field] = {
         "not_before_ms",
         duration(f"{_DURATION}: the earliest start without approval, from the time of the step"),
     ),
+    "until": _to(
+        "until_ms",
+        duration(
+            f"{_DURATION}: what the earliest start is postponed to, from the time of the step"
+        ),
+    ),
     "window": Field(
         'two lengths of time like "1h/3h", from the time of the step: outside of it nothing starts,'
         " approved or not",
@@ -108,6 +114,9 @@ KEYS: dict[str, Field] = {
     "break_domains": replace(
         SWITCH, accepted="true or false: two update domains may be hit at once"
     ),
+    "lose_disk": replace(
+        SWITCH, accepted="true or false: what a Redeploy moves starts with empty local disks"
+    ),
     "fault": Field('a table like { kind = "gone", for = "30s" }', read_fault),
 }
 
@@ -115,14 +124,16 @@ _OF_VM = ("at", "on", "as", "started_for", "window")
 # By order: the keys that it takes, beside `do`, and those that it must have.
 KEYS_OF: dict[Verb, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **dict.fromkeys(VM_VERBS, (_OF_VM, ("at",))),
+    Verb.REDEPLOY: ((*_OF_VM, "lose_disk"), ("at",)),
     Verb.MAINTAIN: (
-        (*_OF_VM, "type", "duration", "description", "not_before", "break_domains"),
+        (*_OF_VM, "type", "duration", "description", "not_before", "break_domains", "lose_disk"),
         ("at", "type"),
     ),
     Verb.DEGRADE: ((*_OF_VM, "not_before"), ("at",)),
     Verb.FAIL: (("at", "on", "as", "started_for", "fenced"), ("at",)),
     Verb.REPAIR: (("at", "on", "of"), ("at",)),
     **dict.fromkeys(EVENT_VERBS, (("at", "of"), ("at", "of"))),
+    Verb.POSTPONE: (("at", "of", "until"), ("at", "of", "until")),
     Verb.FAULT: (("at", "on", "fault"), ("at", "fault")),
     Verb.CLEAR_FAULTS: (("at",), ("at",)),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forewarn.control import commands
 from forewarn.control.fleet_reader import FleetReader
@@ -36,7 +37,7 @@ from forewarn.emulator.scenarios.values import (
 )
 from forewarn.wire.instants import TimeInput, WindowInput
 
-APPROVED_BECAUSE = "the scenario says so"
+APPROVED_BECAUSE = BROKEN_BECAUSE = "the scenario says so"
 
 
 class UnfitFleet(Conflict):
@@ -223,13 +224,17 @@ def orders_of(
         return _cancel(_made_by(step, earlier), fleet, by)
     if step.verb is Verb.APPROVE:
         return _approve(_made_by(step, earlier), fleet, by)
+    if step.verb is Verb.POSTPONE:
+        return _postpone(_made_by(step, earlier), step.until_ms or 0, fleet, by)
     if step.on is None:
         return _order_hosts(step, _made_by(step, earlier).hosts, by)
     if step.verb in VM_VERBS:
         kind = commands.VM_ORDERS[VM_VERBS[step.verb][0]]
         vms = vms_meant(step.on, target, fleet)
-        window = _window(step)
-        return StepOrders(orders=tuple(kind(by=by, vm=vm, window=window) for vm in vms))
+        made = [kind(by=by, vm=vm, window=_window(step)) for vm in vms]
+        if step.lose_disk:
+            made = [replace(order, lose_disk=True) for order in made]
+        return StepOrders(orders=tuple(made))
     return _order_hosts(step, _hosts_meant(step.on, target, fleet), by)
 
 
@@ -247,7 +252,7 @@ def made_by(step: StepOrders, answers: Sequence[object]) -> StepResult:
                 operations.append(answer)
     held = [*events]
     for operation in operations:
-        if operation.event_type is EventType.REDEPLOY:  # each VM moves by an action of its own
+        if not operation.whole_host:  # each VM moves by an action of its own
             held += [event_id for _, event_id in operation.members]
         else:
             held.append(operation.operation_id)
@@ -291,6 +296,8 @@ def _host_order(step: ScenarioStep, host: str, by: Principal) -> commands.Order:
         duration_s=step.duration_s,
         description=step.description,
         break_domains=step.break_domains,
+        lose_disk=step.lose_disk,
+        reason=BROKEN_BECAUSE if step.break_domains else "",
     )
 
 
@@ -317,6 +324,24 @@ def _cancel(made: StepResult, fleet: FleetReader, by: Principal) -> StepOrders:
             )
         event_ids.append(scheduled[0])
     orders = tuple(commands.CancelEvent(by=by, event_id=one) for one in event_ids)
+    return StepOrders(orders=orders, makes=False)
+
+
+def _postpone(made: StepResult, until_ms: int, fleet: FleetReader, by: Principal) -> StepOrders:
+    """Postpone events one by one; of a Freeze or Reboot of a host one takes the others along.
+
+    A later step means the same by the name of what was postponed: the operation has the new events.
+    """
+    event_ids = list(made.event_ids)
+    for operation_id in made.operation_ids:
+        operation = fleet.operations.get(operation_id)
+        scheduled = _scheduled(operation_id, fleet)
+        together = operation is not None and operation.whole_host
+        event_ids += scheduled[:1] if together else scheduled
+    until = _from_now(until_ms)
+    orders = tuple(commands.PostponeEvent(by=by, event_id=one, until=until) for one in event_ids)
+    if not orders:
+        raise Conflict("There is no event left that has not started.", "Postpone it earlier.")
     return StepOrders(orders=orders, makes=False)
 
 

@@ -10,6 +10,7 @@ from forewarn.api.operator_routes import Handler
 from forewarn.api.orders import BODY_BYTES_MAX, EmptyRequest, words
 from forewarn.api.requests import Name, NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
+from forewarn.core.access import Right
 from forewarn.core.errors import Invalid
 from forewarn.emulator.idempotency import RememberedOrders, answered
 from forewarn.emulator.scenarios import library
@@ -57,6 +58,7 @@ def scenario_routes(runner: ScenarioRunner) -> list[RouteSpec]:
             handler=once.taking(routes.start, bytes_max=RUN_BODY_BYTES_MAX),
             answer=RunJson,
             body=RunRequest,
+            right=Right.OPERATE,
         ),
         _get(f"{at}/runs", "list-scenario-runs", "Runs, oldest first.", routes.runs, RunList),
         _get(f"{at}/runs/{{id}}", "show-scenario-run", "A run.", routes.run, RunJson),
@@ -68,6 +70,7 @@ def scenario_routes(runner: ScenarioRunner) -> list[RouteSpec]:
             handler=once.taking(routes.stop, bytes_max=BODY_BYTES_MAX),
             answer=RunJson,
             body=EmptyRequest,
+            right=Right.OPERATE,
         ),
         # After the runs, which a name must not hide; no scenario is called runs.
         _get(f"{at}/{{name}}", "show-scenario", "A scenario.", routes.show, ScenarioJson),
@@ -78,7 +81,13 @@ def _get(
     path: str, name: str, summary: str, handler: Handler, answer: type[msgspec.Struct]
 ) -> RouteSpec:
     return RouteSpec(
-        method="GET", path=path, name=name, summary=summary, handler=handler, answer=answer
+        method="GET",
+        path=path,
+        name=name,
+        summary=summary,
+        handler=handler,
+        answer=answer,
+        right=Right.VIEW,
     )
 
 

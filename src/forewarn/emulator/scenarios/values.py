@@ -36,6 +36,7 @@ class Verb(StrEnum):
     FAIL = "fail"
     REPAIR = "repair"
     CANCEL = "cancel"
+    POSTPONE = "postpone"
     APPROVE = "approve"
     FAULT = "fault"
     CLEAR_FAULTS = "clear-faults"
@@ -48,7 +49,7 @@ VM_VERBS: dict[Verb, tuple[EventType, Cause]] = {
     Verb.EVICT: (EventType.PREEMPT, Cause.EVICTION),
 }
 HOST_VERBS = (Verb.MAINTAIN, Verb.DEGRADE, Verb.FAIL, Verb.REPAIR)
-EVENT_VERBS = (Verb.CANCEL, Verb.APPROVE)
+EVENT_VERBS = (Verb.CANCEL, Verb.POSTPONE, Verb.APPROVE)
 
 
 class Whom(StrEnum):
@@ -86,8 +87,8 @@ class ScenarioStep(Struct, frozen=True, kw_only=True):
 
     `label` names what the step made (`as`), `of` is the label that a later step means.
     `started_for_ms` is how long its events stay Started, `duration_s` the length of a Freeze that
-    guests read, `not_before_ms` the earliest start without approval and `window_ms` the window,
-    both from the time of the step.
+    guests read, `not_before_ms` the earliest start without approval, `until_ms` what that is
+    postponed to and `window_ms` the window, all from the time of the step.
     """
 
     number: int
@@ -101,9 +102,11 @@ class ScenarioStep(Struct, frozen=True, kw_only=True):
     duration_s: int | None = None
     description: str | None = None
     not_before_ms: int | None = None
+    until_ms: int | None = None
     window_ms: tuple[int, int] | None = None
     fenced: bool = False
     break_domains: bool = False
+    lose_disk: bool = False
     fault: FaultOrder | None = None
 
     @property
@@ -124,11 +127,13 @@ class ScenarioStep(Struct, frozen=True, kw_only=True):
             f"not before {duration_text(self.not_before_ms)} from then"
             if self.not_before_ms is not None
             else "",
+            f"until {duration_text(self.until_ms)} from then" if self.until_ms is not None else "",
             f"in a window from {duration_text(self.window_ms[0])} to"
             f" {duration_text(self.window_ms[1])} from then"
             if self.window_ms is not None
             else "",
             "fenced" if self.fenced else "",
+            "with the loss of local disks" if self.lose_disk else "",
             f"Started for {duration_text(self.started_for_ms)}"
             if self.started_for_ms is not None
             else "",

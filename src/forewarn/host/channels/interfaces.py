@@ -75,6 +75,18 @@ class GuestChannels(Protocol):
         ...
 
 
+class NoChannels:
+    """Serves no guest: `listen = "none"`, for hosts whose guests ask another server."""
+
+    problems: tuple[ChannelProblem, ...] = ()
+
+    async def arrange(self, seen: object) -> tuple[ChannelProblem, ...]:  # noqa: ARG002
+        return ()
+
+    async def close(self) -> None:
+        return
+
+
 class Channels:
     """See the module. Made once; every method belongs to the event loop's thread."""
 

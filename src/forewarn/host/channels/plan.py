@@ -100,7 +100,7 @@ class ChannelPlan(Struct, frozen=True, kw_only=True):
     problems: tuple[ChannelProblem, ...] = ()
 
 
-class _Placed(Struct, frozen=True):
+class _NicWithInterfaces(Struct, frozen=True):
     """A NIC with the interfaces that it really has."""
 
     vm: SeenVm
@@ -127,7 +127,7 @@ def make_plan(
     """
     by_name = {interface.name: interface for interface in interfaces}
     problems = _only_problems(mode, only, by_name)
-    placed: list[_Placed] = []
+    placed: list[_NicWithInterfaces] = []
     for vm in seen:
         if vm.power not in (Power.RUNNING, Power.PAUSED):
             continue
@@ -135,7 +135,7 @@ def make_plan(
             problems.append(_no_nic(vm))
         places = [_place(mode, vm, nic, by_name) for nic in vm.nics]
         problems += [place for place in places if isinstance(place, ChannelProblem)]
-        found = [place for place in places if isinstance(place, _Placed)]
+        found = [place for place in places if isinstance(place, _NicWithInterfaces)]
         chosen = [place for place in found if not only or place.listener.name in only]
         placed += chosen
         if found and not chosen:
@@ -175,7 +175,7 @@ def _is_foreign(found: Interface, ours: Collection[str]) -> bool:
 
 def _place(
     mode: Mode, vm: SeenVm, nic: Nic, by_name: Mapping[str, Interface]
-) -> _Placed | ChannelProblem:
+) -> _NicWithInterfaces | ChannelProblem:
     if nic.tap is None:
         return ChannelProblem(
             where=vm.name,
@@ -215,11 +215,11 @@ def _place(
 
 def _listened(
     mode: Mode, vm: SeenVm, nic: Nic, tap: Interface, by_name: Mapping[str, Interface]
-) -> _Placed | ChannelProblem:
+) -> _NicWithInterfaces | ChannelProblem:
     """Where the kernel shows the tap to be, whatever the hypervisor remembers."""
     if mode is Mode.TAP:
         if tap.master is None:
-            return _Placed(vm, nic, tap, tap)
+            return _NicWithInterfaces(vm, nic, tap, tap)
         return ChannelProblem(
             where=vm.name,
             words=f"{tap.name} is a port of {tap.master}, and only taps without a bridge are"
@@ -239,7 +239,7 @@ def _listened(
             words=f"{tap.name} is a port of {tap.master}, which is not a bridge of the kernel.",
             remedy="Only Linux bridges with a plain name can be listened on; plug the VM into one.",
         )
-    return _Placed(vm, nic, tap, bridge)
+    return _NicWithInterfaces(vm, nic, tap, bridge)
 
 
 def _made_for(tap: Interface, nic: Nic) -> bool:
@@ -254,13 +254,13 @@ def _made_for(tap: Interface, nic: Nic) -> bool:
 
 
 def _sorted_out(
-    placed: Sequence[_Placed], ours: Collection[str]
-) -> tuple[list[_Placed], list[ChannelProblem]]:
+    placed: Sequence[_NicWithInterfaces], ours: Collection[str]
+) -> tuple[list[_NicWithInterfaces], list[ChannelProblem]]:
     """Without those that cannot be: two VMs at one tap, too many, a listener that is foreign."""
     owners: dict[int, set[str]] = {}
     for one in placed:
         owners.setdefault(one.tap.ifindex, set()).add(one.vm.name)
-    kept: list[_Placed] = []
+    kept: list[_NicWithInterfaces] = []
     problems: list[ChannelProblem] = []
     for one in placed:
         names = sorted(owners[one.tap.ifindex])
@@ -302,7 +302,9 @@ def _foreign_problems(
 
 
 def _channel(
-    one: _Placed, marks: Mapping[tuple[str, int, str, str], int], next_mark: Callable[[], int]
+    one: _NicWithInterfaces,
+    marks: Mapping[tuple[str, int, str, str], int],
+    next_mark: Callable[[], int],
 ) -> Channel:
     mac = one.nic.mac.lower()
     key = (one.vm.name, one.tap.ifindex, mac, one.listener.name)
@@ -341,7 +343,7 @@ def _only_problems(
     ]
 
 
-def _elsewhere(found: Sequence[_Placed], only: Collection[str]) -> ChannelProblem:
+def _elsewhere(found: Sequence[_NicWithInterfaces], only: Collection[str]) -> ChannelProblem:
     """A VM that has interfaces, none of them where the setting has it listened."""
     places = ", ".join(sorted({place.listener.name for place in found}))
     return ChannelProblem(

@@ -16,7 +16,8 @@ def _answers(version: str) -> None:
         f"version-{version}",
         f"api-version {version} is answered with a document.",
         "Q2",
-        blind=f"That {version} is told apart from other api-versions shows only with an event.",
+        not_checked=f"That {version} is told apart from other api-versions shows only with an "
+        f"event.",
     )
     def look(probe: Probe) -> None:
         probe.document(version)
@@ -30,7 +31,7 @@ for _version in VERSIONS[:-1]:
     "version-same-incarnation",
     "All api-versions show the same incarnation.",
     "Forewarn's choice, contract 1.6 (how the real service counts is not known)",
-    blind="Compared once, before the run has events; counts that part later on are not seen.",
+    not_checked="Compared once, before the run has events; counts that part later on are not seen.",
     needs=tuple(f"version-{version}" for version in VERSIONS[:-1]),
     choice=True,
 )

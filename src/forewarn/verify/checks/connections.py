@@ -21,7 +21,8 @@ def _get(probe: Probe, *headers: str) -> bytes:
     "keep-alive",
     "A connection takes one GET after another, unless it says Connection: close.",
     "contract 10, RFC 9112, 9.3",
-    blind="Two GETs; how many more a connection takes, and how long it may idle, is not measured.",
+    not_checked="Two GETs; how many more a connection takes, and how long it may idle, is not "
+    "measured.",
 )
 def keep_alive(probe: Probe) -> None:
     with probe.connection() as connection:
@@ -38,7 +39,7 @@ def keep_alive(probe: Probe) -> None:
     "close-said",
     "After a refusal the connection goes on, or its end was said with Connection: close.",
     "contract 10",
-    blind="One kind of refusal; after the others a connection may end without a word.",
+    not_checked="One kind of refusal; after the others a connection may end without a word.",
 )
 def close_said(probe: Probe) -> None:
     with probe.connection() as connection:
@@ -58,7 +59,7 @@ def close_said(probe: Probe) -> None:
     "close-asked",
     "A request with Connection: close ends the connection, and the answer says so.",
     "RFC 9112, 9.6",
-    blind="After an answer 200; after a refusal or a POST it is not tried.",
+    not_checked="After an answer 200; after a refusal or a POST it is not tried.",
 )
 def close_asked(probe: Probe) -> None:
     with probe.connection() as connection:
@@ -74,7 +75,7 @@ def close_asked(probe: Probe) -> None:
     "pipelined",
     "Requests that are sent at once are answered in their order.",
     "RFC 9112, 9.3.2",
-    blind="Three GETs and their statuses; POSTs, and more than three at once, are not tried.",
+    not_checked="Three GETs and their statuses; POSTs, and more than three at once, are not tried.",
     needs=("version-missing", "keep-alive", "close-said"),
 )
 def pipelined(probe: Probe) -> None:
@@ -90,7 +91,8 @@ def pipelined(probe: Probe) -> None:
     "in-pieces",
     "A request may arrive in pieces.",
     "RFC 9112, 2.2",
-    blind="Three pieces of a GET, 10 ms apart; slower senders, and POSTs in pieces, are not tried.",
+    not_checked="Three pieces of a GET, 10 ms apart; slower senders, and POSTs in pieces, are "
+    "not tried.",
 )
 def in_pieces(probe: Probe) -> None:
     request = _get(probe)
@@ -106,7 +108,7 @@ def in_pieces(probe: Probe) -> None:
     "absolute-form",
     "The request line may hold a whole URL.",
     "RFC 9112, 3.2.2",
-    blind="The endpoint's own URL; one of another host, as a proxy gets, is not tried.",
+    not_checked="The endpoint's own URL; one of another host, as a proxy gets, is not tried.",
     choice=True,
 )
 def absolute_form(probe: Probe) -> None:
@@ -119,7 +121,7 @@ def absolute_form(probe: Probe) -> None:
     "others-go-on",
     "A client that sends half a request keeps no other client waiting.",
     "P1: every process of the VM may call",
-    blind="One idle connection and half a request; hundreds of them, and slow readers, are "
+    not_checked="One idle connection and half a request; hundreds of them, and slow readers, are "
     "not tried.",
 )
 def others_go_on(probe: Probe) -> None:
@@ -133,7 +135,7 @@ def others_go_on(probe: Probe) -> None:
     "not-http",
     "Bytes that are not a request are answered 400, or the connection ends.",
     "RFC 9112, 3",
-    blind="One piece of garbage; smuggled, endless and nearly right requests are not tried.",
+    not_checked="One piece of garbage; smuggled, endless and nearly right requests are not tried.",
     choice=True,
 )
 def not_http(probe: Probe) -> None:

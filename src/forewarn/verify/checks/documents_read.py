@@ -31,10 +31,10 @@ _ANY_CASE = re.compile(_GUID.pattern, re.ASCII | re.IGNORECASE)
 def _events(probe: Probe, since: str = OLDEST) -> Iterator[tuple[DocumentRead, EventElement]]:
     """Every event that was seen, with its document. Skipped if there was none."""
     found = [
-        (sighting, event)
-        for sighting in probe.sightings
-        if sighting.version >= since
-        for event in sighting.events
+        (document, event)
+        for document in probe.documents_read
+        if document.version >= since
+        for event in document.events
     ]
     if not found:
         raise Skipped("no event was seen; --operator would have one scheduled")
@@ -46,7 +46,7 @@ def _each(
     sentence: str,
     source: str,
     *,
-    blind: str,
+    not_checked: str,
     field: str,
     good: Callable[[Any], bool],
     expected: str,
@@ -55,35 +55,35 @@ def _each(
 ) -> None:
     """A check that one field of every event is as it should be."""
 
-    @TOPIC.check(check_id, sentence, source, blind=blind, choice=choice)
+    @TOPIC.check(check_id, sentence, source, not_checked=not_checked, choice=choice)
     def look(probe: Probe) -> None:
-        for sighting, event in _events(probe, since):
+        for document, event in _events(probe, since):
             if field in event.fields:  # the checks of fields mind those that are missing
                 value = event.fields[field]
-                expect(good(value), f"{field} is {value!r} at {sighting.version}", expected)
+                expect(good(value), f"{field} is {value!r} at {document.version}", expected)
 
 
 @TOPIC.check(
     "incarnation-number",
     "DocumentIncarnation is a JSON integer, 1 or more.",
     "S2, contract 10",
-    blind="The numbers of this run; one that outgrows what clients can hold is not seen.",
+    not_checked="The numbers of this run; one that outgrows what clients can hold is not seen.",
 )
 def incarnation_number(probe: Probe) -> None:
-    for sighting in probe.sightings:
-        value = sighting.content["DocumentIncarnation"]
-        expect(type(value) is int and value >= 1, f"{value!r} at {sighting.version}", "1 or more")
+    for document in probe.documents_read:
+        value = document.content["DocumentIncarnation"]
+        expect(type(value) is int and value >= 1, f"{value!r} at {document.version}", "1 or more")
 
 
 @TOPIC.check(
     "incarnation-forward",
     "The incarnation never goes back.",
     "L14, Forewarn's choice",
-    blind="Each api-version by itself, within this run; going back at a restart is not seen.",
+    not_checked="Each api-version by itself, within this run; going back at a restart is not seen.",
 )
 def incarnation_forward(probe: Probe) -> None:
     for version in VERSIONS:
-        numbers = [s.incarnation for s in probe.sightings if s.version == version]
+        numbers = [s.incarnation for s in probe.documents_read if s.version == version]
         known = [number for number in numbers if number is not None]
         for earlier, later in pairwise(known):
             expect(earlier <= later, f"{later} after {earlier} at {version}", "no lower number")
@@ -93,16 +93,16 @@ def incarnation_forward(probe: Probe) -> None:
     "incarnation-same-events",
     "The same incarnation means the same events.",
     "S3",
-    blind="A content that changes and changes back between two looks is not seen.",
+    not_checked="A content that changes and changes back between two looks is not seen.",
 )
 def incarnation_same_events(probe: Probe) -> None:
     seen: dict[tuple[str, int | None], DocumentRead] = {}
-    for sighting in probe.sightings:
-        known = seen.setdefault((sighting.version, sighting.incarnation), sighting)
-        if known.content.get("Events") != sighting.content.get("Events"):
+    for document in probe.documents_read:
+        known = seen.setdefault((document.version, document.incarnation), document)
+        if known.content.get("Events") != document.content.get("Events"):
             raise Failed(
-                f"incarnation {sighting.incarnation} at {sighting.version} has two contents: "
-                f"{_difference(known, sighting)}",
+                f"incarnation {document.incarnation} at {document.version} has two contents: "
+                f"{_difference(known, document)}",
                 "another incarnation with another content",
             )
 
@@ -127,38 +127,38 @@ def _difference(one: DocumentRead, other: DocumentRead) -> str:
     "events-array",
     "Events is an array, also when it is empty.",
     "G1, contract 10",
-    blind="The empty one is seen only if a document without events was read.",
+    not_checked="The empty one is seen only if a document without events was read.",
 )
 def events_array(probe: Probe) -> None:
-    for sighting in probe.sightings:
-        value = sighting.content["Events"]
-        expect(isinstance(value, list), f"{value!r} at {sighting.version}", "[]")
+    for document in probe.documents_read:
+        value = document.content["Events"]
+        expect(isinstance(value, list), f"{value!r} at {document.version}", "[]")
 
 
 @TOPIC.check(
     "document-type",
     "Every document is application/json, whatever stands in it.",
     "G2",
-    blind="Documents of this run; one with other events than these may have another type.",
+    not_checked="Documents of this run; one with other events than these may have another type.",
     needs=("get-content-type",),
 )
 def document_type(probe: Probe) -> None:
-    for sighting in probe.sightings:
-        seen = f"Content-Type: {sighting.content_type} at {sighting.version}"
-        expect(is_json(sighting.content_type), seen, "application/json; charset=utf-8")
+    for document in probe.documents_read:
+        seen = f"Content-Type: {document.content_type} at {document.version}"
+        expect(is_json(document.content_type), seen, "application/json; charset=utf-8")
 
 
 @TOPIC.check(
     "document-etag",
     f"Every document of {NEWEST} has an ETag, whatever stands in it.",
     "G4",
-    blind="Whether there is one; that it changes with the events is for start-old-tag.",
+    not_checked="Whether there is one; that it changes with the events is for start-old-tag.",
     needs=("etag-present",),
 )
 def document_etag(probe: Probe) -> None:
-    for sighting in (s for s in probe.sightings if s.version == NEWEST):
-        status = ", ".join(event.text("EventStatus") for event in sighting.events) or "none"
-        expect(sighting.tag, f"no ETag; events: {status}", "an ETag header")
+    for document in (s for s in probe.documents_read if s.version == NEWEST):
+        status = ", ".join(event.text("EventStatus") for event in document.events) or "none"
+        expect(document.tag, f"no ETag; events: {status}", "an ETag header")
 
 
 def _fields(version: str) -> None:
@@ -166,11 +166,12 @@ def _fields(version: str) -> None:
         f"fields-{version}",
         f"An event at {version} has exactly the fields of that version.",
         "contract 1.5, S1",
-        blind=f"What was seen at {version}, not every event type; a key that stands twice passes.",
+        not_checked=f"What was seen at {version}, not every event type; a key that stands twice "
+        f"passes.",
         needs=() if version == VERSIONS[-1] else (f"version-{version}",),
     )
     def look(probe: Probe) -> None:
-        found = [e for s in probe.sightings if s.version == version for e in s.events]
+        found = [e for s in probe.documents_read if s.version == version for e in s.events]
         if not found:
             raise Skipped(f"no event was seen at {version}; --operator would have one scheduled")
         for event in found:
@@ -188,22 +189,23 @@ for _version in VERSIONS:
     "fields-order",
     "The fields of an event stand in the order of the wire, at every api-version.",
     "Forewarn's choice, contract 1.5 (seen in every capture; JSON has no order)",
-    blind="Fields that are missing or surplus are left aside; they are for fields-2020-07-01.",
+    not_checked="Fields that are missing or surplus are left aside; they are for "
+    "fields-2020-07-01.",
     choice=True,
 )
 def fields_order(probe: Probe) -> None:
-    for sighting, event in _events(probe):
-        known = FIELDS[sighting.version]
+    for document, event in _events(probe):
+        known = FIELDS[document.version]
         seen = [name for name in event.fields if name in known]
         expected = [name for name in known if name in event.fields]
-        expect(seen == expected, f"{', '.join(seen)} at {sighting.version}", ", ".join(expected))
+        expect(seen == expected, f"{', '.join(seen)} at {document.version}", ", ".join(expected))
 
 
 _each(
     "event-id-form",
     "An EventId is a GUID.",
     "contract 1.5",
-    blind="The form alone; whether an EventId is ever used again is not seen.",
+    not_checked="The form alone; whether an EventId is ever used again is not seen.",
     field="EventId",
     good=lambda value: isinstance(value, str) and _ANY_CASE.fullmatch(value) is not None,
     expected="a GUID like 0F1E2D3C-4B5A-6978-8796-A5B4C3D2E1F0",
@@ -212,7 +214,7 @@ _each(
     "event-id-upper",
     "An EventId is in upper case.",
     "Forewarn's choice, contract 1.5 (so it is in captures; Event Grid has it in lower case)",
-    blind="Letters alone; what stands between them is for event-id-form.",
+    not_checked="Letters alone; what stands between them is for event-id-form.",
     field="EventId",
     good=lambda value: not isinstance(value, str) or value == value.upper(),
     expected="no letter in lower case",
@@ -224,13 +226,14 @@ _each(
     "event-id-kept",
     "An EventId is written in one way in every document, case included.",
     "Q7, contract 10",
-    blind="Ids that differ in more than case are two events here; life-id-stable looks for those.",
+    not_checked="Ids that differ in more than case are two events here; life-id-stable looks for "
+    "those.",
 )
 def event_id_kept(probe: Probe) -> None:
     known: dict[str, tuple[str, str]] = {}
-    for sighting, event in _events(probe):
-        first, where = known.setdefault(event.event_id.upper(), (event.event_id, sighting.version))
-        seen = f"{event.event_id} at {sighting.version}, {first} at {where} before"
+    for document, event in _events(probe):
+        first, where = known.setdefault(event.event_id.upper(), (event.event_id, document.version))
+        seen = f"{event.event_id} at {document.version}, {first} at {where} before"
         expect(event.event_id == first, seen, "the same letters")
 
 
@@ -238,19 +241,20 @@ def event_id_kept(probe: Probe) -> None:
     "event-id-once",
     "No EventId stands twice in a document.",
     "contract 1.5",
-    blind="Within one document; the same EventId in the documents of other scopes is not seen.",
+    not_checked="Within one document; the same EventId in the documents of other scopes is not "
+    "seen.",
 )
 def event_id_once(probe: Probe) -> None:
-    for sighting, _ in _events(probe):
-        ids = sighting.event_ids
-        expect(len(ids) == len(set(ids)), f"{ids} at {sighting.version}", "each once")
+    for document, _ in _events(probe):
+        ids = document.event_ids
+        expect(len(ids) == len(set(ids)), f"{ids} at {document.version}", "each once")
 
 
 _each(
     "event-status",
     "EventStatus is Scheduled or Started.",
     "contract 1.5",
-    blind="One of the two words; whether it is true of the VM is not seen.",
+    not_checked="One of the two words; whether it is true of the VM is not seen.",
     field="EventStatus",
     good=lambda value: value in ("Scheduled", "Started"),
     expected="Scheduled or Started",
@@ -259,7 +263,7 @@ _each(
     "event-type",
     "EventType is one of the five, as they are written.",
     "contract 1.6",
-    blind="One of the five words; whether the impact is of that type is not seen.",
+    not_checked="One of the five words; whether the impact is of that type is not seen.",
     field="EventType",
     good=lambda value: isinstance(value, str) and value in EVENT_TYPES,
     expected=", ".join(sorted(EVENT_TYPES)),
@@ -268,7 +272,8 @@ _each(
     "event-resource-type",
     "ResourceType is VirtualMachine.",
     "contract 1.5",
-    blind="The events of this run; types of event that it did not see may say something else.",
+    not_checked="The events of this run; types of event that it did not see may say something "
+    "else.",
     field="ResourceType",
     good=lambda value: value == "VirtualMachine",
     expected="VirtualMachine",
@@ -277,7 +282,8 @@ _each(
     "event-resources",
     "Resources is an array of at least one name.",
     "contract 10",
-    blind="Names that are texts; whether such VMs exist, or stand there twice, is not checked.",
+    not_checked="Names that are texts; whether such VMs exist, or stand there twice, is not "
+    "checked.",
     field="Resources",
     good=lambda value: (
         isinstance(value, list)
@@ -290,7 +296,7 @@ _each(
     "event-description",
     "Description is a text, perhaps an empty one.",
     "contract 1.5",
-    blind="Any text passes; whether it tells the cause is not read.",
+    not_checked="Any text passes; whether it tells the cause is not read.",
     field="Description",
     since="2019-04-01",
     good=lambda value: isinstance(value, str),
@@ -300,7 +306,7 @@ _each(
     "event-source",
     "EventSource is Platform or User.",
     "contract 1.5",
-    blind="One of the two words; whether it is the right one for who gave the order is not "
+    not_checked="One of the two words; whether it is the right one for who gave the order is not "
     "checked.",
     field="EventSource",
     since="2019-08-01",
@@ -311,7 +317,7 @@ _each(
     "event-duration",
     "DurationInSeconds is a JSON integer, -1 or more.",
     "contract 1.5, contract 10",
-    blind="A number in range; how long the impact really lasts is not measured.",
+    not_checked="A number in range; how long the impact really lasts is not measured.",
     field="DurationInSeconds",
     since="2020-07-01",
     good=lambda value: type(value) is int and value >= -1,
@@ -323,14 +329,14 @@ _each(
     "not-before-form",
     "From 2017-08-01 on NotBefore of a Scheduled event is a date of RFC 1123, week day included.",
     "N1, N3, N7",
-    blind="The form alone; whether the time is right is for the checks of notice.",
+    not_checked="The form alone; whether the time is right is for the checks of notice.",
 )
 def not_before_form(probe: Probe) -> None:
-    for sighting, event in _events(probe, since=VERSIONS[1]):
+    for document, event in _events(probe, since=VERSIONS[1]):
         value = event.fields.get("NotBefore")
         if event.text("EventStatus") == "Scheduled":
             good = isinstance(value, str) and read_rfc_1123(value) is not None
-            seen = f"{value!r} at {sighting.version}"
+            seen = f"{value!r} at {document.version}"
             expect(good, seen, "a date like Mon, 19 Sep 2016 18:29:47 GMT")
 
 
@@ -338,14 +344,15 @@ def not_before_form(probe: Probe) -> None:
     "not-before-oldest",
     "At 2017-03-01 NotBefore of a Scheduled event is ISO 8601, as its documents show.",
     "Forewarn's choice, N2 (captures of the real service show RFC 1123, N1)",
-    blind="The form alone; that it is the time of the other api-versions is for not-before-kept.",
+    not_checked="The form alone; that it is the time of the other api-versions is for "
+    "not-before-kept.",
     choice=True,
 )
 def not_before_oldest(probe: Probe) -> None:
     scheduled = [
         event
-        for sighting, event in _events(probe)
-        if sighting.version == OLDEST and event.text("EventStatus") == "Scheduled"
+        for document, event in _events(probe)
+        if document.version == OLDEST and event.text("EventStatus") == "Scheduled"
     ]
     if not scheduled:
         raise Skipped(f"no Scheduled event was seen at {OLDEST}")
@@ -358,32 +365,33 @@ def not_before_oldest(probe: Probe) -> None:
     "not-before-blank",
     "NotBefore is there and blank once the event has started.",
     "N4",
-    blind="What was seen Started; an event that starts and ends between two looks is not judged.",
+    not_checked="What was seen Started; an event that starts and ends between two looks is not "
+    "judged.",
 )
 def not_before_blank(probe: Probe) -> None:
     started = [(s, e) for s, e in _events(probe) if e.started]
     if not started:
         raise Skipped("no event was seen Started")
-    for sighting, event in started:
+    for document, event in started:
         value = event.fields.get("NotBefore")
-        expect(value == "", f"{value!r} at {sighting.version}", '""')
+        expect(value == "", f"{value!r} at {document.version}", '""')
 
 
 @TOPIC.check(
     "not-before-kept",
     "NotBefore of an event never changes while it is Scheduled.",
     "Forewarn's choice, L18 (not known of the real service)",
-    blind="A time that moves and moves back between two looks is not seen.",
+    not_checked="A time that moves and moves back between two looks is not seen.",
     choice=True,
 )
 def not_before_kept(probe: Probe) -> None:
     known: dict[str, int] = {}
-    for sighting, event in _events(probe):
+    for document, event in _events(probe):
         at_s = event.not_before_s
         if at_s is not None and known.setdefault(event.event_id, at_s) != at_s:
             moved_s = at_s - known[event.event_id]
             raise Failed(
-                f"NotBefore of {event.event_id} moved by {moved_s} s at {sighting.version}",
+                f"NotBefore of {event.event_id} moved by {moved_s} s at {document.version}",
                 "the same time in every document",
             )
 
@@ -392,14 +400,14 @@ def not_before_kept(probe: Probe) -> None:
     "names-underscore",
     "At 2017-03-01 each name has one underscore before it, role instances excepted.",
     "S4, Forewarn's choice",
-    blind="A name with _IN_ in it counts as a role instance, whether it is one or not.",
+    not_checked="A name with _IN_ in it counts as a role instance, whether it is one or not.",
 )
 def names_underscore(probe: Probe) -> None:
     names = {e.event_id: e.resources for s, e in _events(probe) if s.version == NEWEST}
     pairs = [
         (event, names[event.event_id])
-        for sighting, event in _events(probe)
-        if sighting.version == OLDEST and event.event_id in names
+        for document, event in _events(probe)
+        if document.version == OLDEST and event.event_id in names
     ]
     if not pairs:
         raise Skipped(f"no event was seen both at {OLDEST} and at {NEWEST}")
@@ -430,7 +438,8 @@ def _moments(probe: Probe) -> Iterator[tuple[str, EventElement, EventElement | N
     "same-events",
     "An event that is there is there at every api-version that knows its type, Started too.",
     "Q7, L10, contract 1.6",
-    blind="Events of the moments at which this run read all of them; others are not compared.",
+    not_checked="Events of the moments at which this run read all of them; others are not "
+    "compared.",
 )
 def same_events(probe: Probe) -> None:
     for version, event, older in _moments(probe):
@@ -442,7 +451,7 @@ def same_events(probe: Probe) -> None:
     "same-status",
     "An event has one EventStatus at every api-version.",
     "L10, S3",
-    blind="The status at the same moments; one that is wrong at all of them is the same.",
+    not_checked="The status at the same moments; one that is wrong at all of them is the same.",
 )
 def same_status(probe: Probe) -> None:
     for version, event, older in _moments(probe):
@@ -460,7 +469,8 @@ def _expect_same(name: str, version: str, event: EventElement, older: EventEleme
     "same-type",
     "An event has one EventType at every api-version.",
     "contract 1.6, S3",
-    blind="The type at the same moments; whether it is the one that was ordered is not compared.",
+    not_checked="The type at the same moments; whether it is the one that was ordered is not "
+    "compared.",
 )
 def same_type(probe: Probe) -> None:
     for version, event, older in _moments(probe):
@@ -471,7 +481,7 @@ def same_type(probe: Probe) -> None:
     "same-not-before",
     "An event has one NotBefore at every api-version.",
     "S3",
-    blind="The time, in whichever form; whether it is the right one is for alone-starts.",
+    not_checked="The time, in whichever form; whether it is the right one is for alone-starts.",
 )
 def same_not_before(probe: Probe) -> None:
     for version, event, older in _moments(probe):
@@ -486,7 +496,7 @@ def same_not_before(probe: Probe) -> None:
     "same-names",
     "From 2017-08-01 on Resources are the same at every api-version.",
     "S4, C6",
-    blind="The names and their order; those of 2017-03-01 are for names-underscore.",
+    not_checked="The names and their order; those of 2017-03-01 are for names-underscore.",
 )
 def same_names(probe: Probe) -> None:
     for version, event, older in _moments(probe):
@@ -498,7 +508,8 @@ def same_names(probe: Probe) -> None:
     "started-shown",
     "An event that starts is shown as Started before it goes.",
     "L10, L14",
-    blind="One event of the run that was seen Started will do; the others may have been too short.",
+    not_checked="One event of the run that was seen Started will do; the others may have been "
+    "too short.",
 )
 def started_shown(probe: Probe) -> None:
     if not probe.observed.started_ids:
@@ -513,14 +524,14 @@ def started_shown(probe: Probe) -> None:
     "phases-forward",
     "Phases only move forward: Started is never Scheduled again, and what is gone stays gone.",
     "L10",
-    blind="Each api-version by itself; one that lags behind the others passes.",
+    not_checked="Each api-version by itself; one that lags behind the others passes.",
 )
 def phases_forward(probe: Probe) -> None:
     _ = _events(probe)
     for version in VERSIONS:
         reached: dict[str, int] = {}
-        for sighting in (s for s in probe.sightings if s.version == version):
-            now = {e.event_id: 1 if e.started else 0 for e in sighting.events}
+        for document in (s for s in probe.documents_read if s.version == version):
+            now = {e.event_id: 1 if e.started else 0 for e in document.events}
             for event_id in reached.keys() - now.keys():
                 reached[event_id] = 2
             for event_id, phase in now.items():
@@ -533,18 +544,18 @@ def phases_forward(probe: Probe) -> None:
     "events-order",
     "Events keep their order from document to document; only one that starts may go to the front.",
     "Forewarn's choice (not known of the real service, L19)",
-    blind="Pairs that were seen at once in this run; what the order goes by is not checked.",
+    not_checked="Pairs that were seen at once in this run; what the order goes by is not checked.",
     choice=True,
 )
 def events_order(probe: Probe) -> None:
     before: set[tuple[str, str]] = set()
-    for sighting, _ in _events(probe):
-        started = {event.event_id: event.started for event in sighting.events}
+    for document, _ in _events(probe):
+        started = {event.event_id: event.started for event in document.events}
         for pair in combinations(started, 2):
             turned = (pair[1], pair[0])
             ahead = started[pair[0]] and not started[pair[1]]
             kept = turned not in before or ahead
-            expect(kept, f"{sighting.event_ids}", "the order of other documents")
+            expect(kept, f"{document.event_ids}", "the order of other documents")
             before.discard(turned)
             before.add(pair)
     if not before:

@@ -49,21 +49,22 @@ def _unchanged_since(
     raise Skipped("the document changes with every request")
 
 
-def echoed(sighting: DocumentRead) -> str:
+def echoed(document: DocumentRead) -> str:
     """The tag exactly as it came."""
-    return sighting.tag
+    return document.tag
 
 
-def quoted(sighting: DocumentRead) -> str:
+def quoted(document: DocumentRead) -> str:
     """The incarnation in quotes."""
-    return f'"{sighting.incarnation}"'
+    return f'"{document.incarnation}"'
 
 
 @TOPIC.check(
     "etag-present",
     "A document has an ETag.",
     "G4",
-    blind="One answer 200 at the newest api-version; the other documents are for document-etag.",
+    not_checked="One answer 200 at the newest api-version; the other documents are for "
+    "document-etag.",
 )
 def etag_present(probe: Probe) -> None:
     answer = probe.poll()
@@ -74,7 +75,7 @@ def etag_present(probe: Probe) -> None:
     "etag-value",
     "The ETag is the incarnation, quotes aside.",
     "G5 (inferred)",
-    blind="One document that stands still; a tag that lags behind a change is not seen.",
+    not_checked="One document that stands still; a tag that lags behind a change is not seen.",
     needs=("etag-present",),
     choice=True,
 )
@@ -89,7 +90,7 @@ def etag_value(probe: Probe) -> None:
     "etag-quoted",
     "The ETag is a quoted string.",
     "Forewarn's choice, RFC 9110, 8.8.3 (the real service sends it bare, G4)",
-    blind="The two ends alone; characters between them that no tag may hold pass.",
+    not_checked="The two ends alone; characters between them that no tag may hold pass.",
     needs=("etag-present",),
     choice=True,
 )
@@ -103,7 +104,8 @@ def etag_quoted(probe: Probe) -> None:
     "tag-echoed",
     "If-None-Match with the ETag exactly as it was sent is answered 304.",
     "H7",
-    blind="The document stands still; a 304 for one that has changed is for life-old-tag to find.",
+    not_checked="The document stands still; a 304 for one that has changed is for life-old-tag "
+    "to find.",
     needs=("etag-present",),
 )
 def tag_echoed(probe: Probe) -> None:
@@ -114,7 +116,7 @@ def tag_echoed(probe: Probe) -> None:
     "tag-quoted",
     "If-None-Match takes the incarnation in quotes.",
     "Forewarn's choice, G5 (not known of the real service)",
-    blind="The current number alone; an endpoint that finds it inside a longer tag passes.",
+    not_checked="The current number alone; an endpoint that finds it inside a longer tag passes.",
     choice=True,
 )
 def tag_quoted(probe: Probe) -> None:
@@ -125,40 +127,41 @@ def tag_quoted(probe: Probe) -> None:
     "tag-bare",
     "If-None-Match takes the incarnation without quotes.",
     "Forewarn's choice, G5 (inferred)",
-    blind="Plain digits; leading zeros, a sign and blanks around them are not tried.",
+    not_checked="Plain digits; leading zeros, a sign and blanks around them are not tried.",
     choice=True,
 )
 def tag_bare(probe: Probe) -> None:
-    unchanged(probe, lambda sighting: str(sighting.incarnation))
+    unchanged(probe, lambda document: str(document.incarnation))
 
 
 @TOPIC.check(
     "tag-weak",
     "If-None-Match takes a weak tag.",
     "Forewarn's choice, RFC 9110, 13.1.2",
-    blind="W/ with quotes; w/ in lower case, and W/ without quotes, are not tried.",
+    not_checked="W/ with quotes; w/ in lower case, and W/ without quotes, are not tried.",
     choice=True,
 )
 def tag_weak(probe: Probe) -> None:
-    unchanged(probe, lambda sighting: f"W/{quoted(sighting)}")
+    unchanged(probe, lambda document: f"W/{quoted(document)}")
 
 
 @TOPIC.check(
     "tag-list",
     "If-None-Match takes a list of tags.",
     "RFC 9110, 13.1.2",
-    blind="Two tags, the current one last; the other order and several headers are not tried.",
+    not_checked="Two tags, the current one last; the other order and several headers are not "
+    "tried.",
     choice=True,
 )
 def tag_list(probe: Probe) -> None:
-    unchanged(probe, lambda sighting: f'"something else", {quoted(sighting)}')
+    unchanged(probe, lambda document: f'"something else", {quoted(document)}')
 
 
 @TOPIC.check(
     "tag-star",
     "If-None-Match: * names any document.",
     "RFC 9110, 13.1.2",
-    blind="`*` by itself, while there is a document; among other tags it is not tried.",
+    not_checked="`*` by itself, while there is a document; among other tags it is not tried.",
     choice=True,
 )
 def tag_star(probe: Probe) -> None:
@@ -169,7 +172,7 @@ def tag_star(probe: Probe) -> None:
     "tag-other",
     "If-None-Match with 0, null or another tag is answered with the document.",
     "H7, contract 10",
-    blind="Three tags; a number that is older, or near the current one, is not tried here.",
+    not_checked="Three tags; a number that is older, or near the current one, is not tried here.",
 )
 def tag_other(probe: Probe) -> None:
     for tag in ("0", "null", '"something else"'):
@@ -180,7 +183,7 @@ def tag_other(probe: Probe) -> None:
     "tag-every-version",
     "Every api-version answers 304.",
     "G6 (not known for every version)",
-    blind="The quoted number alone; bare, weak and listed tags are tried at the newest only.",
+    not_checked="The quoted number alone; bare, weak and listed tags are tried at the newest only.",
     choice=True,
     needs=("version-same-incarnation",),
 )
@@ -193,7 +196,7 @@ def tag_every_version(probe: Probe) -> None:
     "unchanged-no-body",
     "A 304 has no body, and the connection goes on after it.",
     "G6",
-    blind="Bytes that come later than 20 ms show only if they disturb the next answer.",
+    not_checked="Bytes that come later than 20 ms show only if they disturb the next answer.",
     needs=("tag-echoed", "get-content-length"),
 )
 def unchanged_no_body(probe: Probe) -> None:
@@ -216,7 +219,7 @@ def unchanged_no_body(probe: Probe) -> None:
     "unchanged-etag",
     "A 304 carries the ETag of the document, as the 200 before it did.",
     "RFC 9110, 15.4.5",
-    blind="The tag exactly as it came, at the newest api-version; other forms are not tried.",
+    not_checked="The tag exactly as it came, at the newest api-version; other forms are not tried.",
     needs=("tag-echoed",),
 )
 def unchanged_etag(probe: Probe) -> None:
@@ -241,7 +244,7 @@ def held(probe: Probe, seconds: int) -> Answer:
     "wait-held",
     "A GET with the current tag and `Prefer: wait=1` is held for a second, then answered 304.",
     "Forewarn's choice, RFC 7240",
-    blind="One wait of a second; long waits, their limit, and many at once are not tried.",
+    not_checked="One wait of a second; long waits, their limit, and many at once are not tried.",
     choice=True,
 )
 def wait_held(probe: Probe) -> None:
@@ -255,7 +258,7 @@ def wait_held(probe: Probe) -> None:
     "wait-not-asked",
     "A GET that does not ask to wait is answered 304 at once.",
     "Forewarn's choice (the real service may hold it, G10)",
-    blind="A hold of less than 1.5 s passes as none.",
+    not_checked="A hold of less than 1.5 s passes as none.",
     choice=True,
 )
 def wait_not_asked(probe: Probe) -> None:
@@ -267,7 +270,7 @@ def wait_not_asked(probe: Probe) -> None:
     "wait-other-tag",
     "A GET with the tag of another document than the current one does not wait.",
     "Forewarn's choice",
-    blind="The tag 0 alone; a wait with the tag of an incarnation before is not tried.",
+    not_checked="The tag 0 alone; a wait with the tag of an incarnation before is not tried.",
     choice=True,
 )
 def wait_other_tag(probe: Probe) -> None:
@@ -278,7 +281,8 @@ def wait_other_tag(probe: Probe) -> None:
     "wait-without-tag",
     "A GET without a tag does not wait.",
     "Forewarn's choice",
-    blind="One GET with wait=3; longer waits, and a hold of less than 1.5 s, are not found out.",
+    not_checked="One GET with wait=3; longer waits, and a hold of less than 1.5 s, are not found "
+    "out.",
     choice=True,
 )
 def wait_without_tag(probe: Probe) -> None:
@@ -289,7 +293,7 @@ def wait_without_tag(probe: Probe) -> None:
     "wait-other-preference",
     "Unknown preferences are ignored.",
     "RFC 7240, 2",
-    blind="Two preferences in one header; negative, huge and repeated waits are not tried.",
+    not_checked="Two preferences in one header; negative, huge and repeated waits are not tried.",
     choice=True,
 )
 def wait_other_preference(probe: Probe) -> None:

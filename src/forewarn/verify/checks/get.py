@@ -21,7 +21,8 @@ LOOKS = 5
     "get-200",
     "A GET of the document is answered 200 with a document.",
     "G1",
-    blind="One GET; an endpoint that fails now and then, or answers 429 first, is not found out.",
+    not_checked="One GET; an endpoint that fails now and then, or answers 429 first, is not "
+    "found out.",
 )
 def get_200(probe: Probe) -> None:
     probe.document()
@@ -31,7 +32,7 @@ def get_200(probe: Probe) -> None:
     "get-fast",
     "A GET is answered within two seconds.",
     "contract 10",
-    blind="One GET, connecting not counted; a slow answer under load or to a long document "
+    not_checked="One GET, connecting not counted; a slow answer under load or to a long document "
     "is not seen.",
 )
 def get_fast(probe: Probe) -> None:
@@ -43,7 +44,7 @@ def get_fast(probe: Probe) -> None:
     "get-http11",
     "The status line says HTTP/1.1.",
     "RFC 9112, 2.3",
-    blind="One answer to a GET; the status lines of refusals and of POSTs are not looked at.",
+    not_checked="One answer to a GET; the status lines of refusals and of POSTs are not looked at.",
 )
 def get_http11(probe: Probe) -> None:
     answer = probe.poll()
@@ -54,7 +55,7 @@ def get_http11(probe: Probe) -> None:
     "get-content-type",
     "The document is application/json, with charset utf-8 or without one.",
     "G2",
-    blind="One document at the newest api-version; the others are for document-type.",
+    not_checked="One document at the newest api-version; the others are for document-type.",
 )
 def get_content_type(probe: Probe) -> None:
     value = probe.poll().header("Content-Type") or ""
@@ -72,7 +73,7 @@ def is_json(content_type: str) -> bool:
     "get-content-length",
     "The answer says how long its body is.",
     "G3",
-    blind="Surplus bytes that come later than 20 ms after the body are not seen.",
+    not_checked="Surplus bytes that come later than 20 ms after the body are not seen.",
 )
 def get_content_length(probe: Probe) -> None:
     probe.turn()
@@ -87,7 +88,7 @@ def get_content_length(probe: Probe) -> None:
     "get-date",
     "The answer has a Date, the time of the endpoint, in RFC 1123 form.",
     "G3",
-    blind="The form alone; a clock that is wrong or stands still passes.",
+    not_checked="The form alone; a clock that is wrong or stands still passes.",
 )
 def get_date(probe: Probe) -> None:
     value = probe.poll().header("Date")
@@ -102,7 +103,7 @@ def get_date(probe: Probe) -> None:
     "get-http10",
     "A GET of HTTP/1.0 is answered, and the connection ends.",
     "contract 10",
-    blind="It sends a Host header; HTTP/1.0 without one, or with keep-alive, is not tried.",
+    not_checked="It sends a Host header; HTTP/1.0 without one, or with keep-alive, is not tried.",
 )
 def get_http10(probe: Probe) -> None:
     probe.turn()
@@ -117,7 +118,7 @@ def get_http10(probe: Probe) -> None:
     "get-odd-headers",
     "Unknown headers, an empty one, and a Content-Length of 0 do not disturb a GET.",
     "H6, H8, contract 10",
-    blind="Four headers in one request; very many, very long or repeated ones are not tried.",
+    not_checked="Four headers in one request; very many, very long or repeated ones are not tried.",
 )
 def get_odd_headers(probe: Probe) -> None:
     answer = probe.poll("te:", "x-unknown: 1", "content-length: 0", "Accept: text/html")
@@ -128,7 +129,7 @@ def get_odd_headers(probe: Probe) -> None:
     "get-with-json-type",
     "A Content-Type on a GET is tolerated.",
     "H6",
-    blind="One type and no body; other types, and a GET that has a body, are not tried.",
+    not_checked="One type and no body; other types, and a GET that has a body, are not tried.",
 )
 def get_with_json_type(probe: Probe) -> None:
     read(probe.poll("Content-Type: application/json"), NEWEST)
@@ -138,7 +139,7 @@ def get_with_json_type(probe: Probe) -> None:
     "header-name-case",
     "The name of the Metadata header has no case.",
     "H3",
-    blind="One other spelling, all in lower case; METADATA is not tried.",
+    not_checked="One other spelling, all in lower case; METADATA is not tried.",
 )
 def header_name_case(probe: Probe) -> None:
     read(probe.poll("metadata: true", metadata=False), NEWEST)
@@ -148,7 +149,7 @@ def header_name_case(probe: Probe) -> None:
     "header-value-case",
     "`Metadata: True` is as good as `true`.",
     "H3",
-    blind="One other spelling; TRUE, and blanks around the value, are not tried.",
+    not_checked="One other spelling; TRUE, and blanks around the value, are not tried.",
 )
 def header_value_case(probe: Probe) -> None:
     read(probe.poll("Metadata: True", metadata=False), NEWEST)
@@ -158,7 +159,7 @@ def header_value_case(probe: Probe) -> None:
     "query-extra",
     "Other query parameters are ignored, before and after api-version.",
     "Q6, contract 10",
-    blind="One harmless parameter; escaped, empty or very many parameters are not tried.",
+    not_checked="One harmless parameter; escaped, empty or very many parameters are not tried.",
 )
 def query_extra(probe: Probe) -> None:
     for query in (f"api-version={NEWEST}&format=json", f"format=json&api-version={NEWEST}"):
@@ -169,7 +170,7 @@ def query_extra(probe: Probe) -> None:
     "path-case",
     "The path has no case: /metadata/scheduledEvents is the same.",
     "P3 (a sample calls it so; not otherwise known)",
-    blind="One other spelling on a GET; other spellings, and POSTs to them, are not tried.",
+    not_checked="One other spelling on a GET; other spellings, and POSTs to them, are not tried.",
     choice=True,
 )
 def path_case(probe: Probe) -> None:
@@ -180,7 +181,7 @@ def path_case(probe: Probe) -> None:
     "path-slash",
     "A slash at the end of the path is accepted.",
     "P4 (unknown there)",
-    blind="One slash on a GET; several slashes, and a POST to such a path, are not tried.",
+    not_checked="One slash on a GET; several slashes, and a POST to such a path, are not tried.",
     choice=True,
 )
 def path_slash(probe: Probe) -> None:
@@ -191,7 +192,7 @@ def path_slash(probe: Probe) -> None:
     "get-no-extension",
     "The document has the keys of the contract and no other.",
     "contract 1.5",
-    blind="The top of one document at the newest api-version; more keys at older ones are "
+    not_checked="The top of one document at the newest api-version; more keys at older ones are "
     "not seen.",
 )
 def get_no_extension(probe: Probe) -> None:
@@ -204,7 +205,8 @@ def get_no_extension(probe: Probe) -> None:
     "get-incarnation-stands",
     "The incarnation stands still while the events do, however often the document is read.",
     "S3, contract 10",
-    blind="Five GETs in a row; a number that moves once in a while without a change is not seen.",
+    not_checked="Five GETs in a row; a number that moves once in a while without a change is not "
+    "seen.",
 )
 def get_incarnation_stands(probe: Probe) -> None:
     looks = [probe.document() for _ in range(LOOKS)]

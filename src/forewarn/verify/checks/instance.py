@@ -35,7 +35,8 @@ def _compute(probe: Probe) -> dict[str, Any]:
     "versions-listed",
     "/metadata/versions lists the api-versions, ascending.",
     "I3",
-    blind="The form and the order; whether each api-version of the list is answered is not tried.",
+    not_checked="The form and the order; whether each api-version of the list is answered is not "
+    "tried.",
 )
 def versions_listed(probe: Probe) -> None:
     answer = probe.get("/metadata/versions")
@@ -54,7 +55,7 @@ def versions_listed(probe: Probe) -> None:
     "versions-header",
     "/metadata/versions asks for the Metadata header too.",
     "I3",
-    blind="No header at all; one with a wrong value is not tried.",
+    not_checked="No header at all; one with a wrong value is not tried.",
 )
 def versions_header(probe: Probe) -> None:
     expect_status(probe.get("/metadata/versions", metadata=False), 400)
@@ -64,7 +65,7 @@ def versions_header(probe: Probe) -> None:
     "instance-200",
     "/metadata/instance is answered with compute and network.",
     "I1",
-    blind="At 2021-02-01 alone; the other api-versions of the instance are not tried.",
+    not_checked="At 2021-02-01 alone; the other api-versions of the instance are not tried.",
 )
 def instance_200(probe: Probe) -> None:
     tree = _tree(probe)
@@ -76,7 +77,7 @@ def instance_200(probe: Probe) -> None:
     "instance-name",
     "compute.name is the name of the VM.",
     "I7, C6",
-    blind="Any text passes; that it is this VM's shows only when an event names it.",
+    not_checked="Any text passes; that it is this VM's shows only when an event names it.",
     needs=("instance-200",),
 )
 def instance_name(probe: Probe) -> None:
@@ -88,7 +89,7 @@ def instance_name(probe: Probe) -> None:
     "instance-vm-id",
     "compute.vmId is not blank.",
     "contract 10",
-    blind="Any text passes; its form, and that it stays the same, are not checked.",
+    not_checked="Any text passes; its form, and that it stays the same, are not checked.",
     needs=("instance-200",),
 )
 def instance_vm_id(probe: Probe) -> None:
@@ -100,7 +101,7 @@ def instance_vm_id(probe: Probe) -> None:
     "instance-strings",
     "Every single value of the instance is a text, numbers included.",
     "I1",
-    blind="What is there is text; what is missing from the real tree is not noticed.",
+    not_checked="What is there is text; what is missing from the real tree is not noticed.",
     needs=("instance-200",),
 )
 def instance_strings(probe: Probe) -> None:
@@ -127,7 +128,7 @@ def _not_text(root: object, name: str) -> list[str]:
     "instance-network",
     "network.interface is a list whose elements have a macAddress of 12 hex digits.",
     "I6",
-    blind="macAddress alone; IP addresses and subnets are not looked at.",
+    not_checked="macAddress alone; IP addresses and subnets are not looked at.",
     needs=("instance-200",),
 )
 def instance_network(probe: Probe) -> None:
@@ -149,7 +150,7 @@ def instance_network(probe: Probe) -> None:
     "instance-part",
     "/metadata/instance/compute is the compute part of the whole.",
     "I4",
-    blind="compute alone; network, its elements and deeper parts are not compared.",
+    not_checked="compute alone; network, its elements and deeper parts are not compared.",
     needs=("instance-200",),
 )
 def instance_part(probe: Probe) -> None:
@@ -161,7 +162,7 @@ def instance_part(probe: Probe) -> None:
     "instance-text",
     "A single value with format=text is the bare value, as text/plain, without a line end.",
     "I4",
-    blind="compute/name alone; other values, and those within lists, are not asked for.",
+    not_checked="compute/name alone; other values, and those within lists, are not asked for.",
     needs=("instance-name",),
 )
 def instance_text(probe: Probe) -> None:
@@ -176,7 +177,7 @@ def instance_text(probe: Probe) -> None:
     "instance-leaf",
     "A single value without format=text is refused with 400.",
     "I4, E6",
-    blind="The status for compute/name alone; the words of the refusal are not read.",
+    not_checked="The status for compute/name alone; the words of the refusal are not read.",
 )
 def instance_leaf(probe: Probe) -> None:
     expect_status(probe.get(f"{INSTANCE}/compute/name{QUERY}"), 400)
@@ -186,7 +187,7 @@ def instance_leaf(probe: Probe) -> None:
     "instance-unknown",
     "An unknown element is refused with 404.",
     "E12",
-    blind="One name below compute; unknown elements of lists are not asked for.",
+    not_checked="One name below compute; unknown elements of lists are not asked for.",
 )
 def instance_unknown(probe: Probe) -> None:
     expect_status(probe.get(f"{INSTANCE}/compute/nothing{QUERY}"), 404)
@@ -196,7 +197,8 @@ def instance_unknown(probe: Probe) -> None:
     "instance-header",
     "/metadata/instance asks for the Metadata header.",
     "I1, H1",
-    blind="The whole tree alone; its parts and single values are not asked for without the header.",
+    not_checked="The whole tree alone; its parts and single values are not asked for without the "
+    "header.",
 )
 def instance_header(probe: Probe) -> None:
     expect_status(probe.get(f"{INSTANCE}{QUERY}", metadata=False), 400)
@@ -206,7 +208,8 @@ def instance_header(probe: Probe) -> None:
     "instance-version",
     "/metadata/instance without api-version is refused with 400, naming the three newest.",
     "E2",
-    blind="Whether the three named work, and how an unknown api-version is refused, is not tried.",
+    not_checked="Whether the three named work, and how an unknown api-version is refused, is not "
+    "tried.",
 )
 def instance_version(probe: Probe) -> None:
     answer = probe.get(INSTANCE)

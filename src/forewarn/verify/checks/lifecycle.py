@@ -34,7 +34,7 @@ WOKEN_WITHIN_S = 5.0
     "life-appears",
     "An event that the operator schedules appears in the document, Scheduled.",
     "L10, G1",
-    blind="One event of one type; any delay below three minutes passes.",
+    not_checked="One event of one type; any delay below three minutes passes.",
     level=Level.OPERATOR,
 )
 def life_appears(probe: Probe) -> None:
@@ -99,7 +99,7 @@ def _approvable(probe: Probe, document: DocumentRead) -> EventElement:
     "wait-woken",
     "A GET that waits is answered with the new document as soon as there is one.",
     "Forewarn's choice",
-    blind="One GET that waits, answered up to five seconds after the event was seen; many "
+    not_checked="One GET that waits, answered up to five seconds after the event was seen; many "
     "are not tried.",
     level=Level.OPERATOR,
     needs=("wait-held",),
@@ -110,8 +110,8 @@ def wait_woken(probe: Probe) -> None:
     answer, before = probe.observed.woken, _life(probe).before
     if answer is None or before is None:
         raise Failed("no answer to the GET that waited", "the new document")
-    sighting = documents.read(answer, NEWEST)
-    good = sighting.incarnation != before.incarnation
+    document = documents.read(answer, NEWEST)
+    good = document.incarnation != before.incarnation
     expect(good, answer, f"another incarnation than {before.incarnation}")
 
 
@@ -119,7 +119,7 @@ def wait_woken(probe: Probe) -> None:
     "life-type",
     "The event is of the type that was ordered.",
     "contract 6.1",
-    blind="The first of --types alone; the checks of notice compare the others.",
+    not_checked="The first of --types alone; the checks of notice compare the others.",
     level=Level.OPERATOR,
     after=("life-appears",),
 )
@@ -133,7 +133,8 @@ def life_type(probe: Probe) -> None:
     "life-names-vm",
     "Resources names the VM, byte for byte as compute.name does.",
     "C6, contract 10",
-    blind="That the VM is among the names; surplus or missing names of other VMs are not noticed.",
+    not_checked="That the VM is among the names; surplus or missing names of other VMs are not "
+    "noticed.",
     level=Level.OPERATOR,
     needs=("instance-name",),
     after=("life-appears",),
@@ -147,7 +148,7 @@ def life_names_vm(probe: Probe) -> None:
     "life-every-version",
     "The event is shown, with the same EventId, at every api-version that knows its type.",
     "Q7, contract 1.6",
-    blind="That the EventId is there; its fields are not compared from version to version.",
+    not_checked="That the EventId is there; its fields are not compared from version to version.",
     level=Level.OPERATOR,
     after=("life-appears",),
 )
@@ -159,8 +160,8 @@ def expect_shown(life: Life, since: str) -> None:
     """Fail unless the event was shown at every api-version from `since` on."""
     missing = [
         version
-        for version, sighting in life.by_version.items()
-        if version >= since and sighting.event(life.event_id) is None
+        for version, document in life.by_version.items()
+        if version >= since and document.event(life.event_id) is None
     ]
     expect(not missing, f"{life.event_id} is not in {', '.join(missing)}", "it is in all of them")
 
@@ -169,7 +170,8 @@ def expect_shown(life: Life, since: str) -> None:
     "life-old-tag",
     "The tag of the document before no longer gets 304.",
     "H7",
-    blind="The one tag from before, as it came; older ones and other forms of it are not tried.",
+    not_checked="The one tag from before, as it came; older ones and other forms of it are not "
+    "tried.",
     level=Level.OPERATOR,
     needs=("tag-echoed",),
     after=("life-appears",),
@@ -185,7 +187,8 @@ def life_old_tag(probe: Probe) -> None:
     "approve-unknown-too",
     "A POST with one unknown EventId among good ones is refused, and nothing of it is applied.",
     "Forewarn's choice (not known of the real service, A6)",
-    blind="The unknown one last, and one look after it; a start that comes later is not seen.",
+    not_checked="The unknown one last, and one look after it; a start that comes later is not "
+    "seen.",
     level=Level.OPERATOR,
     needs=("post-unknown-id",),
     after=("life-appears",),
@@ -236,7 +239,7 @@ def _refused_alone(probe: Probe, send: Callable[[bytes], Answer]) -> None:
     "refused-standing",
     "While an event stands, a GET without header or api-version is refused with 400 all the same.",
     "H1, Q1",
-    blind="Two GETs; the other refusals are tried while there may be no event.",
+    not_checked="Two GETs; the other refusals are tried while there may be no event.",
     needs=("header-required", "version-missing"),
 )
 def refused_standing(probe: Probe) -> None:
@@ -252,7 +255,7 @@ def refused_standing(probe: Probe) -> None:
     "post-malformed-standing",
     "While an event stands, a malformed approval is refused with 400, and approves nothing.",
     "A5, E16",
-    blind="Seven bodies and one look after them; a start that comes later is not seen.",
+    not_checked="Seven bodies and one look after them; a start that comes later is not seen.",
 )
 def post_malformed_standing(probe: Probe) -> None:
     life = _scheduled(probe)
@@ -266,7 +269,8 @@ def post_malformed_standing(probe: Probe) -> None:
     "post-unknown-standing",
     "An approval of an EventId that this VM never had approves no other event.",
     "L12, contract 3.2",
-    blind="One id and one look after it, whatever the answer; a start that comes late is not seen.",
+    not_checked="One id and one look after it, whatever the answer; a start that comes late is "
+    "not seen.",
 )
 def post_unknown_standing(probe: Probe) -> None:
     life = _scheduled(probe)
@@ -278,7 +282,8 @@ def post_unknown_standing(probe: Probe) -> None:
     "post-no-header",
     "An approval without the Metadata header is refused with 400, and approves nothing.",
     "H1, A5",
-    blind="The newest api-version, and one look after it; a start that comes late is not seen.",
+    not_checked="The newest api-version, and one look after it; a start that comes late is not "
+    "seen.",
 )
 def post_no_header(probe: Probe) -> None:
     _refused_alone(probe, lambda body: probe.post(body, metadata=False))
@@ -288,7 +293,7 @@ def post_no_header(probe: Probe) -> None:
     "post-no-version",
     "An approval without api-version is refused with 400, and approves nothing.",
     "Q1",
-    blind="One look after it; a version that is empty or unknown is not tried on a POST.",
+    not_checked="One look after it; a version that is empty or unknown is not tried on a POST.",
 )
 def post_no_version(probe: Probe) -> None:
     _refused_alone(probe, lambda body: probe.ask(probe.request("POST", PATH, body=body)))
@@ -298,7 +303,7 @@ def post_no_version(probe: Probe) -> None:
     "approve-200",
     "Approving an event of the document is answered 200.",
     "A1, A4",
-    blind="The status alone; an approval that is answered and then lost is for "
+    not_checked="The status alone; an approval that is answered and then lost is for "
     "approve-starts to find.",
 )
 def approve_200(probe: Probe) -> None:
@@ -312,7 +317,7 @@ def approve_200(probe: Probe) -> None:
     "approve-body",
     "The body of that 200 is empty or JSON.",
     "A7, contract 10 (empty by Forewarn's choice)",
-    blind="Any JSON passes; what it says is not read.",
+    not_checked="Any JSON passes; what it says is not read.",
     after=("approve-200",),
 )
 def approve_body(probe: Probe) -> None:
@@ -327,7 +332,7 @@ def approve_body(probe: Probe) -> None:
     "approve-starts",
     "An approved event starts before its NotBefore.",
     "contract 3.2, A9",
-    blind="One event of one type; those of other types are for starts-Redeploy and its like.",
+    not_checked="One event of one type; those of other types are for starts-Redeploy and its like.",
     needs=("get-date",),
     after=("approve-200",),
 )
@@ -344,7 +349,8 @@ def approve_starts(probe: Probe) -> None:
     "start-old-tag",
     "The tag of the document before the start no longer gets 304.",
     "H7",
-    blind="The one tag from before, as it came, right after the start; older ones are not tried.",
+    not_checked="The one tag from before, as it came, right after the start; older ones are not "
+    "tried.",
     needs=("tag-echoed",),
     after=("approve-starts",),
 )
@@ -359,7 +365,7 @@ def start_old_tag(probe: Probe) -> None:
     "life-id-stable",
     "The event keeps its EventId when it starts.",
     "L13",
-    blind="Another EventId is looked for only where the first one is gone at the start.",
+    not_checked="Another EventId is looked for only where the first one is gone at the start.",
     after=("approve-starts",),
 )
 def life_id_stable(probe: Probe) -> None:
@@ -376,7 +382,7 @@ def life_id_stable(probe: Probe) -> None:
     "approve-again",
     "Approving it again is answered 200.",
     "A4, A12",
-    blind="After the start; a second approval while the event is Scheduled is not tried.",
+    not_checked="After the start; a second approval while the event is Scheduled is not tried.",
     after=("approve-starts", "life-id-stable"),
 )
 def approve_again(probe: Probe) -> None:
@@ -397,7 +403,7 @@ def _approved(probe: Probe) -> Life:
     "approve-any-case",
     "An EventId is compared without case.",
     "Forewarn's choice, A8 (not known of the real service)",
-    blind="The status after the start; that it starts an event is for start-any-case.",
+    not_checked="The status after the start; that it starts an event is for start-any-case.",
     after=("life-id-stable",),
     choice=True,
 )
@@ -411,7 +417,7 @@ def approve_any_case(probe: Probe) -> None:
     "approve-other-version",
     "A POST may use another api-version than the GET did.",
     "Q7",
-    blind="The status after the start; that it starts an event is for start-other-version.",
+    not_checked="The status after the start; that it starts an event is for start-other-version.",
     after=("life-id-stable",),
 )
 def approve_other_version(probe: Probe) -> None:
@@ -425,7 +431,8 @@ def approve_other_version(probe: Probe) -> None:
     "approve-oldest",
     "A POST at 2017-03-01 does not need the Metadata header.",
     "H2",
-    blind="The status after the start; what such a POST does to a Scheduled event is not seen.",
+    not_checked="The status after the start; what such a POST does to a Scheduled event is not "
+    "seen.",
     needs=("header-not-required-before",),
     after=("life-id-stable",),
 )
@@ -438,7 +445,8 @@ def approve_oldest(probe: Probe) -> None:
     "approve-more-fields",
     "DocumentIncarnation, as a number or a text, and other fields beside it are skipped.",
     "A3",
-    blind="Fields beside StartRequests; more fields inside one of the requests are not tried.",
+    not_checked="Fields beside StartRequests; more fields inside one of the requests are not "
+    "tried.",
     after=("life-id-stable",),
 )
 def approve_more_fields(probe: Probe) -> None:
@@ -452,7 +460,7 @@ def approve_more_fields(probe: Probe) -> None:
     "approve-content-type",
     "The Content-Type of a POST is not looked at.",
     "H5",
-    blind="Three types after the start; a charset, or a malformed type, is not tried.",
+    not_checked="Three types after the start; a charset, or a malformed type, is not tried.",
     after=("life-id-stable",),
 )
 def approve_content_type(probe: Probe) -> None:
@@ -466,7 +474,8 @@ def approve_content_type(probe: Probe) -> None:
     "approve-with-tag",
     "If-None-Match on an approval is not looked at.",
     "H7",
-    blind="The current tag after the start; an older one, and other conditions, are not tried.",
+    not_checked="The current tag after the start; an older one, and other conditions, are not "
+    "tried.",
     after=("life-id-stable",),
 )
 def approve_with_tag(probe: Probe) -> None:
@@ -479,7 +488,8 @@ def approve_with_tag(probe: Probe) -> None:
     "approve-keep-alive",
     "After an approval the connection goes on, or its end was said with Connection: close.",
     "contract 10",
-    blind="One approval after the start; after a POST that is refused the connection may end.",
+    not_checked="One approval after the start; after a POST that is refused the connection may "
+    "end.",
     needs=("get-content-length",),
     after=("life-id-stable",),
 )
@@ -502,7 +512,7 @@ def approve_keep_alive(probe: Probe) -> None:
     "approve-twice-in-one",
     "An EventId may stand twice in one POST.",
     "A2, A4",
-    blind="After the start; twice in the first approval is not tried.",
+    not_checked="After the start; twice in the first approval is not tried.",
     after=("life-id-stable",),
 )
 def approve_twice_in_one(probe: Probe) -> None:
@@ -514,7 +524,7 @@ def approve_twice_in_one(probe: Probe) -> None:
     "life-ends",
     "A started event leaves the document when it is over.",
     "L10",
-    blind="Any end within an hour passes; whether the impact was over by then is not seen.",
+    not_checked="Any end within an hour passes; whether the impact was over by then is not seen.",
     after=("life-id-stable",),
 )
 def life_ends(probe: Probe) -> None:
@@ -526,7 +536,8 @@ def life_ends(probe: Probe) -> None:
     "end-old-tag",
     "The tag of the document before the end no longer gets 304.",
     "H7",
-    blind="The one tag from before, as it came, right after the end; older ones are not tried.",
+    not_checked="The one tag from before, as it came, right after the end; older ones are not "
+    "tried.",
     needs=("tag-echoed",),
     after=("life-ends",),
 )
@@ -541,7 +552,7 @@ def end_old_tag(probe: Probe) -> None:
     "approve-ended",
     "Approving an event that is over is answered 200 and has no effect.",
     "Forewarn's choice (not known of the real service, A6)",
-    blind="Right after the end; how long an ended event is remembered is not tried.",
+    not_checked="Right after the end; how long an ended event is remembered is not tried.",
     needs=("life-ends",),
     choice=True,
 )

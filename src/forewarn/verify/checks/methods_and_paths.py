@@ -16,7 +16,7 @@ QUICK_S = 2.0
     "path-unknown",
     "An unknown path is refused with 404.",
     "E12",
-    blind="One path below /metadata; what else is served elsewhere is not looked for.",
+    not_checked="One path below /metadata; what else is served elsewhere is not looked for.",
 )
 def path_unknown(probe: Probe) -> None:
     expect_status(probe.get(f"/metadata/nothing?api-version={NEWEST}"), 404)
@@ -26,7 +26,8 @@ def path_unknown(probe: Probe) -> None:
     "path-of-others",
     "Paths of other clouds, and /scheduledevents alone, get a quick status 4xx.",
     "contract 10",
-    blind="Three paths; the many others that software of other clouds asks for are not tried.",
+    not_checked="Three paths; the many others that software of other clouds asks for are not "
+    "tried.",
 )
 def path_of_others(probe: Probe) -> None:
     for path in ("/scheduledevents", "/latest/dynamic/instance-identity/document", "/v1.json"):
@@ -39,7 +40,7 @@ def path_of_others(probe: Probe) -> None:
     "verb-405",
     "A verb that is not for this path is refused with 405.",
     "E11",
-    blind="PUT alone; DELETE, PATCH, OPTIONS and unknown verbs are not tried.",
+    not_checked="PUT alone; DELETE, PATCH, OPTIONS and unknown verbs are not tried.",
 )
 def verb_405(probe: Probe) -> None:
     # The only request of a run that reads which is no GET or HEAD; it has no body and no meaning.
@@ -50,7 +51,7 @@ def verb_405(probe: Probe) -> None:
     "verb-allow",
     "The 405 says in Allow that GET and POST are accepted.",
     "RFC 9110, 15.5.6",
-    blind="More verbs may be named beside the two; whether those work is not tried.",
+    not_checked="More verbs may be named beside the two; whether those work is not tried.",
     needs=("verb-405",),
 )
 def verb_allow(probe: Probe) -> None:
@@ -64,7 +65,7 @@ def verb_allow(probe: Probe) -> None:
     "verb-head",
     "HEAD is answered 200, 400 or 405, and without a body.",
     "E7, RFC 9110, 9.3.2",
-    blind="Its headers are not compared with those of a GET; a body after 20 ms is not seen.",
+    not_checked="Its headers are not compared with those of a GET; a body after 20 ms is not seen.",
 )
 def verb_head(probe: Probe) -> None:
     probe.turn()

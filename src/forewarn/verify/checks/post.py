@@ -25,7 +25,7 @@ WRONG_SHAPES = (
     "post-no-body",
     "A POST without a body is refused with 400.",
     "A5",
-    blind="A Content-Length of 0; a POST that gives no length at all is not tried.",
+    not_checked="A Content-Length of 0; a POST that gives no length at all is not tried.",
 )
 def post_no_body(probe: Probe) -> None:
     expect_status(probe.post(b""), 400)
@@ -35,7 +35,7 @@ def post_no_body(probe: Probe) -> None:
     "post-not-json",
     "A POST that is not JSON is refused with 400.",
     "A5, E16",
-    blind="JSON that is cut off; odd bytes, other encodings and huge bodies are not tried.",
+    not_checked="JSON that is cut off; odd bytes, other encodings and huge bodies are not tried.",
 )
 def post_not_json(probe: Probe) -> None:
     expect_status(probe.post(b'{"StartRequests":[{"EventId":'), 400)
@@ -45,7 +45,7 @@ def post_not_json(probe: Probe) -> None:
     "post-wrong-shape",
     "A POST of another shape is refused with 400.",
     "A5, E16",
-    blind="Five shapes; a good approval inside a body that is wrong elsewhere is not tried.",
+    not_checked="Five shapes; a good approval inside a body that is wrong elsewhere is not tried.",
 )
 def post_wrong_shape(probe: Probe) -> None:
     for body in WRONG_SHAPES:
@@ -57,7 +57,7 @@ def post_wrong_shape(probe: Probe) -> None:
     "post-unknown-id",
     "A POST with an EventId that this VM never had is refused with 400.",
     "Forewarn's choice (not known of the real service, A6)",
-    blind="One id that never was; the id of an event of another scope is not tried.",
+    not_checked="One id that never was; the id of an event of another scope is not tried.",
     choice=True,
 )
 def post_unknown_id(probe: Probe) -> None:
@@ -68,7 +68,7 @@ def post_unknown_id(probe: Probe) -> None:
     "post-expect",
     "A POST that expects 100-continue is told to go on, or is refused, before it sends its body.",
     "contract 10, RFC 9110, 10.1.1",
-    blind="A client that then sends no body, or sends it without waiting, is not tried.",
+    not_checked="A client that then sends no body, or sends it without waiting, is not tried.",
 )
 def post_expect(probe: Probe) -> None:
     body = approval(UNKNOWN_ID)

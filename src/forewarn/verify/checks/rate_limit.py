@@ -29,7 +29,7 @@ def _once(probe: Probe) -> Answer:
     "rate-429",
     "Far more requests than five in a second get 429.",
     "R1, E10",
-    blind="60 requests one after another; where the limit lies is not measured.",
+    not_checked="60 requests one after another; where the limit lies is not measured.",
 )
 def rate_429(probe: Probe) -> None:
     for _ in range(BURST_REQUESTS):
@@ -50,7 +50,7 @@ def _throttled(probe: Probe) -> Answer:
     "rate-error-object",
     'The 429 carries a JSON object with "error".',
     "contract 2.1 (not known of the real service, E10)",
-    blind="The first 429 alone, and any text; the words are not read.",
+    not_checked="The first 429 alone, and any text; the words are not read.",
     needs=("rate-429",),
     choice=True,
 )
@@ -62,7 +62,7 @@ def rate_error_object(probe: Probe) -> None:
     "rate-retry-after",
     "The 429 says in Retry-After how many seconds to wait.",
     "Forewarn's choice (not known of the real service, R2)",
-    blind="Any whole number passes; rate-recovers waits at most five seconds of it.",
+    not_checked="Any whole number passes; rate-recovers waits at most five seconds of it.",
     needs=("rate-429",),
     choice=True,
 )
@@ -75,7 +75,7 @@ def rate_retry_after(probe: Probe) -> None:
     "rate-recovers",
     "A client that waits as told is answered again.",
     "R1",
-    blind="Up to ten seconds of further 429 pass; other clients are not watched.",
+    not_checked="Up to ten seconds of further 429 pass; other clients are not watched.",
     needs=("rate-429",),
 )
 def rate_recovers(probe: Probe) -> None:
@@ -93,7 +93,7 @@ def rate_recovers(probe: Probe) -> None:
     "rate-allows-five",
     "After a quiet second, five requests at once are answered.",
     "R1",
-    blind="One VM alone; whether each VM has a limit of its own is not seen.",
+    not_checked="One VM alone; whether each VM has a limit of its own is not seen.",
     needs=("rate-recovers",),
 )
 def rate_allows_five(probe: Probe) -> None:

@@ -15,7 +15,7 @@ TOPIC = Topic("refusal", "What is refused", needs=("get-200",))
     "error-object",
     'Refusals carry a JSON object with "error", a text.',
     "contract 2.1 (not known for each of these, E8 to E12)",
-    blind="Four refusals, and only that the text is not empty; others may look otherwise.",
+    not_checked="Four refusals, and only that the text is not empty; others may look otherwise.",
     needs=("forwarded", "query-repeated", "path-unknown", "verb-405"),
     choice=True,
 )
@@ -28,7 +28,8 @@ def error_object(probe: Probe) -> None:
     "error-content-type",
     "Refusals are application/json.",
     "contract 2.1 (not known for each of these, E8 to E12)",
-    blind="The same four refusals; neither the charset nor the type of other refusals is read.",
+    not_checked="The same four refusals; neither the charset nor the type of other refusals is "
+    "read.",
     needs=("error-object",),
     choice=True,
 )

@@ -14,7 +14,7 @@ TOPIC = Topic("refusal", "What is refused", needs=("get-200",))
     "version-missing",
     "A GET without api-version is refused with 400.",
     "Q1, E2",
-    blind="No query at all; a query of other parameters alone is not tried.",
+    not_checked="No query at all; a query of other parameters alone is not tried.",
 )
 def version_missing(probe: Probe) -> None:
     expect_status(probe.get(PATH), 400)
@@ -24,7 +24,7 @@ def version_missing(probe: Probe) -> None:
     "version-empty",
     "An empty api-version is refused with 400.",
     "Q1, E2",
-    blind="`api-version=` alone; the bare name, without an equals sign, is not tried.",
+    not_checked="`api-version=` alone; the bare name, without an equals sign, is not tried.",
 )
 def version_empty(probe: Probe) -> None:
     expect_status(probe.get(f"{PATH}?api-version="), 400)
@@ -34,7 +34,7 @@ def version_empty(probe: Probe) -> None:
     "version-missing-newest",
     "The refusal of a missing api-version names the three newest.",
     "E2",
-    blind="Three texts in falling order pass; whether they are api-versions that work is "
+    not_checked="Three texts in falling order pass; whether they are api-versions that work is "
     "not tried.",
     needs=("version-missing",),
 )
@@ -46,7 +46,8 @@ def version_missing_newest(probe: Probe) -> None:
     "version-unknown",
     "An unknown api-version is refused with 404.",
     "Forewarn's choice, E3 (one host answered 400, E5)",
-    blind="One date long past; other dates, odd texts and long ones may be answered otherwise.",
+    not_checked="One date long past; other dates, odd texts and long ones may be answered "
+    "otherwise.",
     choice=True,
 )
 def version_unknown(probe: Probe) -> None:
@@ -57,7 +58,7 @@ def version_unknown(probe: Probe) -> None:
     "version-unknown-newest",
     "The refusal of an unknown api-version names the three newest.",
     "Forewarn's choice (the real body is not known, E3)",
-    blind="The three are not compared with those that the refusal of a missing one names.",
+    not_checked="The three are not compared with those that the refusal of a missing one names.",
     needs=("version-unknown",),
     choice=True,
 )
@@ -69,7 +70,8 @@ def version_unknown_newest(probe: Probe) -> None:
     "version-latest",
     "`latest` is no api-version.",
     "P5, Forewarn's choice",
-    blind="One spelling on the document's path; others, and /metadata/instance, are not tried.",
+    not_checked="One spelling on the document's path; others, and /metadata/instance, are not "
+    "tried.",
 )
 def version_latest(probe: Probe) -> None:
     expect_status(probe.get(path_of("latest")), 400, 404)
@@ -79,7 +81,7 @@ def version_latest(probe: Probe) -> None:
     "version-probe",
     "2024-07-09, which clients probe for, is answered 200 or 404 and nothing else.",
     "Q3, contract 10",
-    blind="The status alone; where it is 200, the document is not read.",
+    not_checked="The status alone; where it is 200, the document is not read.",
 )
 def version_probe(probe: Probe) -> None:
     expect_status(probe.get(path_of("2024-07-09")), 200, 404)
@@ -89,7 +91,8 @@ def version_probe(probe: Probe) -> None:
     "query-repeated",
     "A query parameter that is given twice is refused.",
     "Q5, E9",
-    blind="api-version twice with one value; two values, and other parameters, are not tried.",
+    not_checked="api-version twice with one value; two values, and other parameters, are not "
+    "tried.",
 )
 def query_repeated(probe: Probe) -> None:
     expect_refused(probe.get(f"{path_of(NEWEST)}&api-version={NEWEST}"))

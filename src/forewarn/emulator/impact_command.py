@@ -30,12 +30,16 @@ def read_command(text: str) -> tuple[str, ...]:
 def impact_command(words: Sequence[str]) -> Receiver:
     """Runs the command with four words more: impact, VM, event type, EventId.
 
+    There is a fifth, `empty-disk`, where a VM starts without what was on its local disks.
+
     What it prints goes to stderr. It is waited for, since the VM is in that state afterwards, and
     ended if it takes longer than COMMAND_S_MAX; what it has left in the background goes on.
     """
 
     async def do(impact: Impact) -> str | None:
         full = (*words, impact.kind.value, impact.vm, impact.event_type, impact.event_id)
+        if impact.lose_disk:
+            full = (*full, "empty-disk")
         return await asyncio.to_thread(_run, full)
 
     return do

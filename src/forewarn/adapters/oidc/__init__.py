@@ -1,0 +1,4 @@
+"""Tokens of OIDC issuers: whose they are is found out here, what they grant in `core.claims`.
+
+Loaded by services whose settings name an issuer, and by no others.
+"""

@@ -1,0 +1,206 @@
+"""Pages from values: Jinja2 with every text escaped, and the words for times, lengths and bytes.
+
+The one module that knows Jinja2. Times are written in UTC for every reader; the script adds the
+reader's own zone beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateNotFound
+from markupsafe import Markup, escape
+
+from forewarn.api.console.view_models.grid import WORDS, Grid
+from forewarn.api.console.view_models.values import Ref
+from forewarn.core.model import SECOND_MS
+from forewarn.text.durations import span
+from forewarn.text.packaged import packaged_bytes, packaged_text
+
+CONSOLE = "forewarn.api.console"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FOLDERS = {"host": "hosts", "vm": "vms", "scope": "scopes", "event": "events"}
+_FOLDERS["operation"] = "operations"
+MEDIA_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+ASSETS = ("console.css", "console.js", "icon.svg")
+_MARK_CHARS = 12
+
+
+# Times.
+
+
+def utc(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def clock_text(ms: int) -> str:
+    """`10:15:00 UTC`."""
+    return f"{utc(ms):%H:%M:%S} UTC"
+
+
+def date_text(ms: int) -> str:
+    """`2026-03-03 10:15:00 UTC`."""
+    return f"{utc(ms):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def time_tag(ms: int | None, how: str = "clock", otherwise: str = "—") -> Markup:
+    """An instant; `how`: clock (the time of day), now, date (with the date), tick or day."""
+    if ms is None:
+        return Markup('<span class="none">{}</span>').format(otherwise)
+    texts = {
+        "clock": clock_text(ms),
+        "now": clock_text(ms),
+        "date": date_text(ms),
+        "tick": f"{utc(ms):%H:%M}",
+        "day": f"{utc(ms):%a %d}",
+    }
+    return Markup('<time datetime="{}" data-at="{}" data-how="{}" title="{}">{}</time>').format(
+        f"{utc(ms):%Y-%m-%dT%H:%M:%SZ}", ms, how, date_text(ms), texts[how]
+    )
+
+
+def away_text(ms: int, now_ms: int) -> str:
+    """`in 14m 32s`, `3m 1s ago`, `now`."""
+    left_s = (ms - now_ms) // SECOND_MS
+    if left_s == 0:
+        return "now"
+    return f"in {span(left_s)}" if left_s > 0 else f"{span(-left_s)} ago"
+
+
+def away_tag(ms: int | None, now_ms: int) -> Markup:
+    """How far away an instant is. The script counts on from there."""
+    if ms is None:
+        return Markup()
+    return Markup('<span class="away" data-away="{}">{}</span>').format(ms, away_text(ms, now_ms))
+
+
+def length_text(ms: int | None) -> str:
+    """`15m`; what is not known is a dash."""
+    return "—" if ms is None else span(ms / SECOND_MS)
+
+
+def bytes_text(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1_000:
+            return f"{size:.0f} {unit}"
+        size /= 1_000
+    return f"{size:.1f} GB"
+
+
+# Words, links.
+
+
+def with_code(text: str) -> Markup:
+    """A sentence in which `commands` stand between backticks."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one that is not closed is no command
+        return escape(text)
+    shown = (
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
+        for place, part in enumerate(parts)
+    )
+    return Markup().join(shown)
+
+
+def url_of(ref: Ref) -> str:
+    return f"/console/{_FOLDERS[ref.kind]}/{quote(ref.name, safe='')}"
+
+
+def url_with(path: str, **asked: object) -> str:
+    """A path with a query; what is empty is left out."""
+    given = {key: str(value) for key, value in asked.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def grid_cells(grid: Grid, first: int, codes: str) -> Markup:
+    """The cells of one group, without more than they need: there may be thousands.
+
+    Hosts that are not well are links with their names; the others are found by their place.
+    """
+    named = {place: name for place, name in grid.named if first <= place < first + len(codes)}
+    if not named:
+        return Markup("".join(_BARE[code] for code in codes))  # noqa: S704 - ours, from a table
+    return Markup().join(
+        Markup('<a class="{}" href="/console/hosts/{}" title="{}"></a>').format(
+            code, quoted(named[place]), f"{named[place]}: {WORDS[code]}"
+        )
+        if place in named
+        else Markup(_BARE[code])  # noqa: S704 - ours, from a table
+        for place, code in enumerate(codes, first)
+    )
+
+
+_BARE = {code: f'<i class="{code}"></i>' for code in WORDS} | {"o": "<i></i>"}
+
+
+# Assets.
+
+
+@cache
+def asset(name: str) -> bytes:
+    """An asset, by its name."""
+    return packaged_bytes(CONSOLE, f"assets/{name}")
+
+
+@cache
+def asset_url(name: str) -> str:
+    """Where an asset is. Its content is in its address, so that a browser may keep it for ever."""
+    mark = hashlib.sha256(asset(name)).hexdigest()[:_MARK_CHARS]
+    return f"/console/assets/{mark}/{name}"
+
+
+# Templates.
+
+
+class Pages:
+    """Renders templates. `packages` are those beside the console's own, by the folder they have."""
+
+    def __init__(self, packages: Mapping[str, str] | None = None) -> None:
+        self._packages = packages or {}
+        self.rendered = 0  # how often a template was
+        self._environment = Environment(
+            autoescape=True,
+            undefined=StrictUndefined,
+            loader=FunctionLoader(self._source),
+            auto_reload=False,
+            cache_size=-1,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(
+            t=time_tag,
+            lasts=length_text,
+            bytes=bytes_text,
+            code=with_code,
+            url=url_of,
+            quoted=quoted,
+        )
+        self._environment.globals.update(
+            asset=asset_url, away=away_tag, url_with=url_with, cells=grid_cells, ref=Ref
+        )
+
+    def _source(self, name: str) -> str:
+        folder, _, file = name.rpartition("/")
+        package = self._packages.get(folder, CONSOLE)
+        path = f"templates/{file if folder in self._packages else name}"
+        try:
+            return packaged_text(package, path)
+        except FileNotFoundError:
+            raise TemplateNotFound(name) from None
+
+    def render(self, template: str, **values: object) -> str:
+        self.rendered += 1
+        return self._environment.get_template(template).render(**values)
