@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.testing import Cloud
+from forewarn.testing import Cloud, Event
 from forewarn_guest.facts import FactKind
 from support.guest_agent_world import WHOLE_LIFE, Guest, approved, finish, guest_of, judge, play
 
@@ -100,6 +100,14 @@ def test_a_failed_optional_step_blocks_nothing(cloud: Cloud, tmp_path: Path) -> 
         assert len(guest.ran("prepare", "stop", what="ended")) == 1
 
 
+def as_started(cloud: Cloud, guest: Guest, *events: Event) -> list[Event]:
+    """The events, the started one in front: whichever approval came first started its event."""
+    guest.wait_for(
+        lambda: any(cloud.event(event).started is not None for event in events), "one has started"
+    )
+    return sorted(events, key=lambda event: cloud.event(event).started is None)
+
+
 def lines(guest: Guest, level: str) -> list[str]:
     return [line for line in guest.said().splitlines() if f" {level} " in line]
 
@@ -115,8 +123,8 @@ def test_two_events_under_one_rule_share_one_preparation_and_one_recovery(
         reboot = cloud.restart("vm0")
         guest.live()
         guest.wait_for(lambda: len(cloud.approvals()) == 2, "both are approved")
-        finish(cloud, freeze)
-        finish(cloud, reboot)
+        for event in as_started(cloud, guest, freeze, reboot):
+            finish(cloud, event)
         guest.wait_closed(2)
         guest.stop()
         assert [one for one in guest.order("ended") if not one.startswith("started")] == [

@@ -348,7 +348,7 @@ def test_a_revoked_host_holds_what_is_scheduled_there_and_explain_says_so(tmp_pa
             explained = await there.operator("GET", f"events/{event_id}/explain")
             [hold] = explained["holds"]
             assert hold["reason"] == "host-not-joined"
-            assert "host h1 was revoked" in hold["what"]
+            assert "does not listen to host h1" in hold["what"]
             assert "forewarn host invite h1" in hold["remedy"]
             shown = await there.operator("GET", "hosts/h1")
             assert (shown["joined"], shown["placement"]) == (False, "not-joined")
