@@ -36,7 +36,7 @@ CONTROL = (
         "one thread: every await of control",
         (
             "forewarn/control/published_fleet.py: PublishedFleet",
-            "forewarn/control/hosts/observed.py: Observed",
+            "forewarn/control/hosts/liveness.py: Observed",
             "forewarn/control/hosts/feed.py: HostFeed",
             "forewarn/control/agenda.py: Agenda",
             "forewarn/control/loops.py: TickerLoop",
@@ -57,7 +57,7 @@ CONTROL = (
             "forewarn/control/transaction.py: Transaction",
             "forewarn/control/fleet_index.py: FleetIndex",
             "forewarn/control/volatile.py: Volatile",
-            "forewarn/control/hosts/observed.py: HeardByWriter",
+            "forewarn/control/hosts/liveness.py: HeardByWriter",
             "forewarn/adapters/sqlite/store.py: SqliteStore",
         ),
         "The only one that writes to the database. Its objects change inside a transaction, and "

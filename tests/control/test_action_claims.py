@@ -18,7 +18,7 @@ from forewarn.control.hosts.leases import (
     two_speak,
     with_daemon,
 )
-from forewarn.control.hosts.observed import NOT_YET, Observed
+from forewarn.control.hosts.liveness import NOT_YET, Observed
 from forewarn.core import deadlines, notice
 from forewarn.core.errors import HostHeard, NotFound, Refusal, StaleReport
 from forewarn.core.model import (

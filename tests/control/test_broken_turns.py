@@ -12,7 +12,7 @@ from forewarn.api.link.routes import LinkRoutes
 from forewarn.control import commands
 from forewarn.control.hosts.action_claims import CLAIMS_PER_CALL_MAX
 from forewarn.control.hosts.feed import HostFeed
-from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.turn_parts import parts_of, turn_of
 from forewarn.core import notice

@@ -24,7 +24,7 @@ from forewarn.control.commands import (
     Once,
     TakeInventorySlice,
 )
-from forewarn.control.hosts.observed import LastHeard, News, Observed, Pulse
+from forewarn.control.hosts.liveness import LastHeard, News, Observed, Pulse
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.inventory import apply_at_once

@@ -11,7 +11,7 @@ import pytest
 
 from forewarn.control.command_handlers import decide
 from forewarn.control.commands import Command, ReportTaken
-from forewarn.control.hosts.observed import LastHeard, News, Observed, Pulse
+from forewarn.control.hosts.liveness import LastHeard, News, Observed, Pulse
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import WriterThread

@@ -8,7 +8,7 @@ import pytest
 
 from forewarn.control.command_handlers import decide
 from forewarn.control.commands import Answer, FailHost, Once
-from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Wanted

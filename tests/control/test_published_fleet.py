@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control import overview, ticker
 from forewarn.control.agenda import OUTDATED_MIN, Agenda
-from forewarn.control.hosts.observed import Observed, ReportedVm
+from forewarn.control.hosts.liveness import Observed, ReportedVm
 from forewarn.control.published_fleet import NAMES_PLACED_MAX, SortedNames
 from forewarn.control.transaction import Transaction
 from forewarn.core import notice

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.control.published_fleet import PublishedFleet
 from forewarn.core.model import SECOND_MS, Policy
 from forewarn.emulator.clock import SPEED_MAX, EmulatedClock

@@ -16,7 +16,7 @@ from pathlib import Path
 from forewarn.control import command_json
 from forewarn.control.command_log import Batch, Began, Entry, TakenBack
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.hosts.observed import News, Observed
+from forewarn.control.hosts.liveness import News, Observed
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.timekeeper import ClockReading, Timekeeper
 from forewarn.control.volatile import Volatile

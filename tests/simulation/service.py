@@ -21,8 +21,8 @@ from forewarn.control.commands import Command
 from forewarn.control.control import Control
 from forewarn.control.hosts import feed_positions
 from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.control.hosts.membership import Membership, Signing
-from forewarn.control.hosts.observed import Observed
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken

@@ -15,7 +15,7 @@ import pytest
 from forewarn.control import command_json
 from forewarn.control.command_log import Batch, Entry, TakenBack
 from forewarn.control.commands import MaintainHost, RestartVm
-from forewarn.control.hosts.observed import News
+from forewarn.control.hosts.liveness import News
 from simulation.fleets import hosts_of
 from simulation.replaying import NotTheSame, everything, journal, replay
 from simulation.run import run_seed

@@ -12,7 +12,7 @@ from forewarn.control import ticker
 from forewarn.control.command_log import CommandLog
 from forewarn.control.control import Control
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.volatile import Volatile

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control import operator_commands
 from forewarn.control.commands import HandedOut
-from forewarn.control.hosts.observed import HeardByWriter, Observed
+from forewarn.control.hosts.liveness import HeardByWriter, Observed
 from forewarn.control.transaction import Transaction
 from forewarn.core import explain
 from forewarn.core.model import (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.control.hosts.observed import HeardByWriter, Observed
+from forewarn.control.hosts.liveness import HeardByWriter, Observed
 from forewarn.control.inventory import apply_at_once
 from forewarn.core.inventory.entries import Applied
 from forewarn.core.model import EventType, Host, Outcome, Policy, ScheduledEvent, Scope

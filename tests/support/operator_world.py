@@ -27,7 +27,7 @@ from forewarn.api.route_table import RouteSpec
 from forewarn.control import ticker
 from forewarn.control.control import Control
 from forewarn.control.feed import HEARTBEAT_S, LINES_KEPT_MAX, Feed
-from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.control.inventory import apply_at_once
 from forewarn.control.metrics import ControlMetrics
 from forewarn.control.volatile import Volatile

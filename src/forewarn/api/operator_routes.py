@@ -33,7 +33,7 @@ from forewarn.api.requests import (
     read_body,
     read_query,
 )
-from forewarn.control import commands, idempotency, overview, own_scopes
+from forewarn.control import commands, idempotency, overview, owner_overview
 from forewarn.control.commands import Answer
 from forewarn.control.control import Control
 from forewarn.control.inventory.apply import Inventories
@@ -196,7 +196,7 @@ class OperatorRoutes:
         if access.all_scopes:
             found = overview.list_vms(fleet, after=after, limit=limit, scope=scope, host=host)
         else:
-            found = own_scopes.list_vms(
+            found = owner_overview.list_vms(
                 fleet, access, after=after, limit=limit, scope=scope, host=host
             )
         return _json(found)
@@ -206,41 +206,43 @@ class OperatorRoutes:
         access, fleet, name = access_of(request), self._control.fleet, _name(request)
         if access.all_scopes:
             return _json(overview.show_vm(fleet, name))
-        return _json(own_scopes.show_vm(fleet, access, name))
+        return _json(owner_overview.show_vm(fleet, access, name))
 
     async def list_hosts(self, request: Request) -> Response:
         asked = read_query(request, NamesQuery)
         access, fleet = access_of(request), self._control.fleet
         if access.all_scopes:
             return _json(overview.list_hosts(fleet, after=asked.after, limit=asked.limit))
-        return _json(own_scopes.list_hosts(fleet, access, after=asked.after, limit=asked.limit))
+        return _json(owner_overview.list_hosts(fleet, access, after=asked.after, limit=asked.limit))
 
     async def show_host(self, request: Request) -> Response:
         read_query(request, NoQuery)
         access, fleet, name = access_of(request), self._control.fleet, _name(request)
         if access.all_scopes:
             return _json(overview.show_host(fleet.look(), name))
-        return _json(own_scopes.show_host(fleet, access, name))
+        return _json(owner_overview.show_host(fleet, access, name))
 
     async def list_scopes(self, request: Request) -> Response:
         asked = read_query(request, NamesQuery)
         access, fleet = access_of(request), self._control.fleet
         if access.all_scopes:
             return _json(overview.list_scopes(fleet, after=asked.after, limit=asked.limit))
-        return _json(own_scopes.list_scopes(fleet, access, after=asked.after, limit=asked.limit))
+        return _json(
+            owner_overview.list_scopes(fleet, access, after=asked.after, limit=asked.limit)
+        )
 
     async def show_scope(self, request: Request) -> Response:
         read_query(request, NoQuery)
         access, fleet, name = access_of(request), self._control.fleet, _name(request)
         if access.all_scopes:
             return _json(overview.show_scope(fleet, name))
-        return _json(own_scopes.show_scope(fleet, access, name))
+        return _json(owner_overview.show_scope(fleet, access, name))
 
     async def list_events(self, request: Request) -> Response:
         asked, access = read_query(request, EventsQuery), access_of(request)
         where = list_filter(asked, self._control.clock.now_ms())
         if not access.all_scopes:
-            where = own_scopes.narrowed(access, where)
+            where = owner_overview.narrowed(access, where)
         return await self._read(
             lambda store: replace(
                 overview.list_events(
@@ -256,7 +258,9 @@ class OperatorRoutes:
         now_ms = self._control.clock.now_ms()
         if access.all_scopes:
             return await self._read(lambda store: overview.show_event(store, given, now_ms))
-        return await self._read(lambda store: own_scopes.show_event(store, access, given, now_ms))
+        return await self._read(
+            lambda store: owner_overview.show_event(store, access, given, now_ms)
+        )
 
     async def explain_event(self, request: Request) -> Response:
         read_query(request, NoQuery)
@@ -264,8 +268,8 @@ class OperatorRoutes:
         if access.all_scopes:
             event = await control.read(lambda store: overview.find_event(store, given))
             return _json(overview.explain_event(control.fleet.look(), event))
-        event = await control.read(lambda store: own_scopes.find_event(store, access, given))
-        return _json(own_scopes.explain_event(control.fleet.look(), access, event))
+        event = await control.read(lambda store: owner_overview.find_event(store, access, given))
+        return _json(owner_overview.explain_event(control.fleet.look(), access, event))
 
     async def list_operations(self, request: Request) -> Response:
         asked, access = read_query(request, OperationsQuery), access_of(request)
@@ -278,7 +282,7 @@ class OperatorRoutes:
                 )
             )
         return await self._read(
-            lambda store: own_scopes.list_operations(
+            lambda store: owner_overview.list_operations(
                 store, access, where, ended=ended, after=after, limit=limit
             )
         )
@@ -288,7 +292,7 @@ class OperatorRoutes:
         access, given = access_of(request), _id(request)
         if access.all_scopes:
             return await self._read(lambda store: overview.show_operation(store, given))
-        return await self._read(lambda store: own_scopes.show_operation(store, access, given))
+        return await self._read(lambda store: owner_overview.show_operation(store, access, given))
 
     async def explain_operation(self, request: Request) -> Response:
         read_query(request, NoQuery)
@@ -296,8 +300,10 @@ class OperatorRoutes:
         if access.all_scopes:
             found = await control.read(lambda store: overview.find_operation(store, given))
             return _json(overview.explain_operation(control.fleet.look(), found))
-        found = await control.read(lambda store: own_scopes.find_operation(store, access, given))
-        return _json(own_scopes.explain_operation(control.fleet.look(), access, found))
+        found = await control.read(
+            lambda store: owner_overview.find_operation(store, access, given)
+        )
+        return _json(owner_overview.explain_operation(control.fleet.look(), access, found))
 
     async def journal(self, request: Request) -> Response:
         """Lines now, or with `wait` as soon as there is one."""
@@ -377,7 +383,7 @@ class OperatorRoutes:
             open_operations=len(fleet.operations),
             inventory_waits=self._inventories.waits(),
         )
-        return _json(shown if access.all_scopes else own_scopes.health(fleet, access, shown))
+        return _json(shown if access.all_scopes else owner_overview.health(fleet, access, shown))
 
     async def openapi(self, request: Request) -> Response:
         read_query(request, NoQuery)
@@ -422,7 +428,7 @@ def _lines(store: Store, access: Access, where: ListFilter, asked: JournalQuery)
     page = {"after": asked.after, "limit": asked.limit}
     if access.all_scopes:
         return overview.list_journal(store, where, event=asked.event, **page)
-    return own_scopes.list_journal(store, access, where, event=asked.event, **page)
+    return owner_overview.list_journal(store, access, where, event=asked.event, **page)
 
 
 def _name(request: Request) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from forewarn.control.hosts.observed import News
+from forewarn.control.hosts.liveness import News
 from forewarn.core.model import Policy
 from forewarn.ports import Ids
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.control.hosts.turns import HostTurns
 from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.writer import Wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.hosts.observed import Hearing, ReportedVm
+from forewarn.control.hosts.liveness import Hearing, ReportedVm
 from forewarn.core import placement
 from forewarn.core.errors import NotFound
 from forewarn.core.inventory.host_report import Power

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook, FleetReader
-from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.core import scope_edits
 from forewarn.core.model import Policy, Scope, Vm
 from forewarn.ports import Change, Clock, Snapshot

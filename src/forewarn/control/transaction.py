@@ -18,7 +18,7 @@ from forewarn.control.event_ids import IDS_NAMED_MAX
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.hosts.feed_positions import shown_alike
-from forewarn.control.hosts.observed import HeardByWriter, ReportedVm
+from forewarn.control.hosts.liveness import HeardByWriter, ReportedVm
 from forewarn.control.volatile import Volatile
 from forewarn.core import document, invariants, scope_edits
 from forewarn.core.errors import Refusal

@@ -21,7 +21,7 @@ from forewarn.control.command_handlers import decide
 from forewarn.control.command_log import CommandLog, NotedIds
 from forewarn.control.commands import ClockStepped, Command, Stalled
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.hosts.observed import News, Observed
+from forewarn.control.hosts.liveness import News, Observed
 from forewarn.control.timekeeper import ClockReading, Timekeeper
 from forewarn.control.transaction import Transaction
 from forewarn.control.volatile import Volatile

@@ -26,7 +26,7 @@ from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_metrics import FleetMetrics
 from forewarn.control.hosts import feed_positions
 from forewarn.control.hosts.feed import HostFeed
-from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.inventory.file_reader import ReadFiles

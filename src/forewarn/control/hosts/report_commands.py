@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from forewarn.control import commands
 from forewarn.control.commands import ReportTaken
 from forewarn.control.hosts import vm_power
-from forewarn.control.hosts.observed import ReportedVm
+from forewarn.control.hosts.liveness import ReportedVm
 from forewarn.control.hosts.report_slices import Report, Slice
 from forewarn.control.transaction import Transaction
 from forewarn.control.volatile import Look, Taking

@@ -16,7 +16,7 @@ from forewarn.control import overview
 from forewarn.control.event_ids import ID_CHARS
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.published_fleet import PublishedFleet
-from forewarn.core import owner_words
+from forewarn.core import owner_explain
 from forewarn.core.access import Access, not_yours
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import Operation, ScheduledEvent, Scope, Vm
@@ -119,7 +119,7 @@ def explain_event(
     found = fleet.open_event(event.event_id)
     if found is None:
         return overview.explain_event(fleet, event)
-    explained = owner_words.explain_event(*found, fleet, fleet.now_ms, own=access.scopes)
+    explained = owner_explain.explain_event(*found, fleet, fleet.now_ms, own=access.scopes)
     return overview.event_explanation(
         replace(event, outcome=""),
         explained,
@@ -133,7 +133,7 @@ def explain_operation(
 ) -> answers.OperationExplanationJson:
     """What the owner's events of an operation wait for."""
     found = fleet.operation(operation.operation_id) or operation
-    explained = owner_words.explain_operation(found, fleet, fleet.now_ms, own=access.scopes)
+    explained = owner_explain.explain_operation(found, fleet, fleet.now_ms, own=access.scopes)
     return overview.operation_explanation(replace(operation, outcome=""), explained, filtered=True)
 
 
