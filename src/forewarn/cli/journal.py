@@ -1,4 +1,4 @@
-"""`forewarn journal` and `forewarn inventory`: the service as a whole."""
+"""`forewarn journal`: the record of all that happened, printed once or as it grows."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from forewarn.cli import details, lists, tables
-from forewarn.cli.client import EXIT_USAGE, Client, Stop
+from forewarn.cli import lists, tables
+from forewarn.cli.client import Client
 from forewarn.cli.session import FILTERED, AsJson, Session, flag, session_of
-from forewarn.core.errors import BadInventory
 from forewarn.core.model import Phase
-
-INVENTORY_ANSWER_S = 1_800.0  # one of 200,000 VMs is answered when it was applied
-
-inventory = typer.Typer(no_args_is_help=True, help="The file that says what the fleet is.")
 
 FOLLOW_WAIT_S = 20
 
@@ -121,22 +115,3 @@ class _Reading:
             reply = self._client.get("journal", query=asked, wait_s=FOLLOW_WAIT_S)
             self.end = reply.content["end"]
             yield from ((fact, reply.now) for fact in reply.content["items"])
-
-
-@inventory.command("apply")
-def apply_inventory(
-    context: typer.Context,
-    *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file.")],
-    as_json: AsJson = False,
-) -> None:
-    """Make the fleet what the file says, whole or not at all."""
-    session = session_of(context)
-    from forewarn.settings import read_inventory  # noqa: PLC0415 - it imports half of the service
-
-    try:
-        text = read_inventory(file)
-    except BadInventory as bad:
-        raise Stop(EXIT_USAGE, bad.refused, bad.accepted) from None
-    reply = session.client().order("inventory", body=text.encode(), timeout_s=INVENTORY_ANSWER_S)
-    session.show(reply, lambda answer, _: details.applied(answer), as_json=as_json)
