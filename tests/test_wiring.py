@@ -21,7 +21,8 @@ from forewarn.core.model import Vm
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import Listeners, ListenFailed
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
-from forewarn.wiring.control_parts import Adapters, ControlAndHosts
+from forewarn.wiring.control_and_hosts import ControlAndHosts
+from forewarn.wiring.control_parts import Adapters
 from forewarn.wiring.process import (
     DESCRIPTORS_MAX,
     GROWN_MIN,

@@ -13,10 +13,10 @@ from forewarn_guest.client import Client
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.discovery import Discovery, discover, probed
 from forewarn_guest.document import Document
+from forewarn_guest.durations import duration
 from forewarn_guest.errors import EndpointError, GuestError
 from forewarn_guest.http1 import bell_of
 from forewarn_guest.terminal import (
-    duration,
     event_shown,
     instant,
     names,

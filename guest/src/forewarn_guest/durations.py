@@ -1,4 +1,4 @@
-"""Lengths of time as people write them in a configuration: `90s`, `5m`, `1h30m`."""
+"""Lengths of time as people write them in a configuration and read them at a terminal: `1h30m`."""
 
 from __future__ import annotations
 
@@ -39,3 +39,15 @@ def in_words(seconds: float) -> str:
     if rest or not parts:
         parts.append(f"{rest:.3f}".rstrip("0").rstrip(".") + "s")
     return "".join(parts)
+
+
+def duration(seconds: float | None) -> str:
+    """As a terminal shows it: `5s`, `3m05s`, from an hour on to the minute; `-` for none."""
+    if seconds is None:
+        return "-"
+    sign, whole = ("-", round(-seconds)) if seconds < 0 else ("", round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{sign}{hours}h{minutes:02}m"
+    return f"{sign}{minutes}m{rest:02}s" if minutes else f"{sign}{rest}s"

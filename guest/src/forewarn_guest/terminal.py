@@ -52,18 +52,6 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds as people say them, to the minute from an hour on."""
-    if seconds is None:
-        return "-"
-    sign, whole = ("-", round(-seconds)) if seconds < 0 else ("", round(seconds))
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{sign}{hours}h{minutes:02}m"
-    return f"{sign}{minutes}m{rest:02}s" if minutes else f"{sign}{rest}s"
-
-
 def instant(at: datetime | None) -> str:
     """A time in UTC, to the second."""
     return "-" if at is None else at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -30,7 +30,8 @@ from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.logs import Log
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
-from forewarn.wiring.control_parts import Adapters, ControlAndHosts
+from forewarn.wiring.control_and_hosts import ControlAndHosts
+from forewarn.wiring.control_parts import Adapters
 from forewarn.wiring.operator_issuers import asking_issuers
 from forewarn.wiring.operator_server import (
     Announcement,

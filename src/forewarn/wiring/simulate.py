@@ -46,7 +46,8 @@ from forewarn.endpoint.routes import Ask
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wire.link import ShownScope
-from forewarn.wiring.control_parts import Adapters, ControlAndHosts
+from forewarn.wiring.control_and_hosts import ControlAndHosts
+from forewarn.wiring.control_parts import Adapters
 from forewarn.wiring.process import (
     raise_descriptor_limit,
     reload_signal,
