@@ -16,6 +16,7 @@ from forewarn.core.model import Policy
 from forewarn.core.scheduling import FREEZE_SECONDS_MAX
 from forewarn.core.suggestions import MISTAKES_NAMED_MAX
 from forewarn.endpoint.routes import RequestRules
+from forewarn.environment import GUEST_VARIABLES, OTHER_VARIABLES
 from forewarn.settings import BadSettings, Settings
 
 HOME = {"HOME": "/home/someone"}
@@ -203,7 +204,7 @@ def test_an_unknown_variable_of_ours_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_variables_that_are_read_elsewhere_are_left_alone(tmp_path: Path) -> None:
-    others = dict.fromkeys(settings.OTHER_VARIABLES | settings.GUEST_VARIABLES, "x")
+    others = dict.fromkeys(OTHER_VARIABLES | GUEST_VARIABLES, "x")
     others["FOREWARN_EVENT_ID"] = "x"  # what a step of the guest is told; it may call us
 
     found = load(tmp_path, environment={**others, "forewarn_data": "x", "PATH": "x"})

@@ -12,25 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-PREFIX = "FOREWARN_"
-# Ours, and read elsewhere: the command line's way to the service, and what tests are told.
-OTHER_VARIABLES = frozenset(
-    {
-        "FOREWARN_URL",
-        "FOREWARN_TOKEN",
-        "FOREWARN_CA_FILE",
-        "FOREWARN_TEST_DRAW",
-        "FOREWARN_TEST_SEEDS",
-        "FOREWARN_WRITE_GOLDEN",
-    }
-)
-# The guest's: where its endpoint is, and what its steps are told. A step may call this program.
-GUEST_VARIABLES = frozenset({"FOREWARN_ENDPOINT", "FOREWARN_VM", "FOREWARN_PART", "FOREWARN_STEP"})
-GUEST_PREFIX = "FOREWARN_EVENT_"
-# The host daemon's, read by `host_settings`.
-HOST_PREFIX = "FOREWARN_HOST_"
-_DATA_VARIABLE = "FOREWARN_DATA"
-_SOCKET_VARIABLE = "FOREWARN_SOCKET"
+from forewarn.environment import DATA, SOCKET, is_another_setting
 
 # What a running service leaves in its data folder, so that the command line finds it.
 OPERATOR_URL_FILE = "operator.url"
@@ -61,26 +43,16 @@ def told_plainly(data: Path | None, environment: Mapping[str, str]) -> ServiceFo
     """The folder that the option and the environment mean; None if `settings` must be asked: a
     variable with another setting is there, which may be wrong, or a path that is empty.
     """
-    for name in environment:
-        if name.startswith(PREFIX) and not _is_plain(name):
-            return None
-    named = environment.get(_DATA_VARIABLE) if data is None else str(data)
-    socket = environment.get(_SOCKET_VARIABLE)
+    if any(map(is_another_setting, environment)):
+        return None
+    named = environment.get(DATA) if data is None else str(data)
+    socket = environment.get(SOCKET)
     if any(text is not None and (not text or "\0" in text) for text in (named, socket)):
         return None
     here, home = Path.cwd(), home_of(environment)
     return ServiceFolder(
         data=default_folder(environment) if named is None else placed(named, here, home),
         socket=None if socket is None else placed(socket, here, home),
-    )
-
-
-def _is_plain(name: str) -> bool:
-    return (
-        name in (_DATA_VARIABLE, _SOCKET_VARIABLE)
-        or name in OTHER_VARIABLES
-        or name in GUEST_VARIABLES
-        or name.startswith((GUEST_PREFIX, HOST_PREFIX))
     )
 
 

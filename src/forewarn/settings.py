@@ -33,14 +33,16 @@ from forewarn.core.scheduling import (
     POSTPONEMENTS_MAX,
 )
 from forewarn.endpoint.routes import MetadataHeader
-from forewarn.folders import (
+from forewarn.environment import (
     GUEST_PREFIX,
     GUEST_VARIABLES,
     HOST_PREFIX,
-    OPERATOR_TOKEN_FILE,
-    OPERATOR_URL_FILE,
     OTHER_VARIABLES,
     PREFIX,
+)
+from forewarn.folders import (
+    OPERATOR_TOKEN_FILE,
+    OPERATOR_URL_FILE,
     ServiceFolder,
     default_folder,
     emulator_folder,
@@ -72,10 +74,8 @@ __all__ = [
     "Settings",
     "load",
     # Of `folders`, for those who need settings as well.
-    "GUEST_VARIABLES",
     "OPERATOR_TOKEN_FILE",
     "OPERATOR_URL_FILE",
-    "OTHER_VARIABLES",
     "emulator_folder",
 ]
 
