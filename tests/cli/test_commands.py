@@ -172,7 +172,7 @@ def test_lists_are_cut_down_by_what_they_are_about(world: OperatorWorld) -> None
         (("scope", "list"), "There are no scopes."),
         (("event", "list"), "There are no open events."),
         (("operation", "list"), "There are no open operations."),
-        (("journal",), "The journal has no such line."),
+        (("journal",), "The journal has no line like that."),
     ],
 )
 def test_an_empty_list_says_so_in_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:

@@ -60,7 +60,7 @@ def test_it_begins_after_an_id_a_number_a_file_or_the_end(
     for after in ("3", "1-3", str(file)):
         assert numbers(ask(world, "feed", "--after", after, "--json")) == after_three
     assert told(ask(world, "feed", "--after", "end", "--json")) == []
-    assert ask(world, "feed", "--after", "end").out == "The feed has no such line.\n"
+    assert ask(world, "feed", "--after", "end").out == "The feed has no line like that.\n"
 
 
 @pytest.mark.parametrize("after", ["three", "1-", "/nowhere/at/all", "-1"])

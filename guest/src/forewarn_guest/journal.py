@@ -117,7 +117,7 @@ class Journal:
             if whole < len(data):
                 os.ftruncate(self._file, whole)
             # The agent before this one may have been killed between its write and its fsync:
-            # what is read here is in memory, and has to be on the disk before anyone acts on it.
+            # what is read here is in memory, and has to be on the disk before the agent acts on it.
             os.fsync(self._file)
             _sync_folder(self.path.parent)
         except OSError as error:

@@ -41,7 +41,7 @@ class PendingHandshakes(Generic[T]):
         return len(self._sources)
 
     def all(self) -> list[T]:
-        """Everyone, by when they came."""
+        """Every caller, by when it came."""
         return list(self._sources)
 
     def begin(self, who: T, source: str) -> T | None:

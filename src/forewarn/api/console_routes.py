@@ -29,7 +29,7 @@ class ConsoleRoutes:
                 method="POST",
                 path="/v1/console/links",
                 name="console-link",
-                summary="A link that opens the console, once and within a minute, as who asks.",
+                summary="A link that opens the console, once and within a minute, as the caller.",
                 handler=self.link,
                 answer=ConsoleLinkJson,
                 right=Right.VIEW,

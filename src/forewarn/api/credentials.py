@@ -229,7 +229,7 @@ def _refuse_token_in_url(scope: Scope) -> None:
     content = problem(
         "token-in-url",
         400,
-        f"{which} stands in the URL, where logs and proxies have read it: it is burnt.",
+        f"{which} is in the URL, where logs and proxies can read it: it is no secret any more.",
         "Have it revoked (`forewarn token revoke ID`), and send another one as"
         " `Authorization: Bearer TOKEN`.",
     )

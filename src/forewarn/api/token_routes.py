@@ -113,7 +113,7 @@ class TokenRoutes:
                 method="POST",
                 path=f"{one}/revoke",
                 name="token-revoke",
-                summary="Let nothing in by a token any more.",
+                summary="End a token: it lets no caller in any more.",
                 handler=self._routes.taking("token-revoke", self._revoke),
                 answer=TokenJson,
                 body=EmptyRequest,

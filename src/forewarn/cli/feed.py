@@ -69,7 +69,7 @@ def feed(
     except Stop as stop:
         raise _with_file(stop, cursor) from None
     if not (any_line or as_json):
-        session.console.print("The feed has no such line.")
+        session.console.print("The feed has no line like that.")
 
 
 def _with_file(stop: Stop, cursor: Path | None) -> Stop:

@@ -86,7 +86,7 @@ def _print_lines(session: Session, lines: Iterable[Line], *, as_json: bool) -> N
             else:
                 session.print(tables.fact_line(fact, now))
         if not any_line:
-            session.console.print("The journal has no such line.")
+            session.console.print("The journal has no line like that.")
 
 
 class _Reading:

@@ -20,7 +20,7 @@ from forewarn.core.tokens import VALID_MS_MAX, VALID_MS_MIN
 from forewarn.text.durations import duration_text, parse_duration_ms
 
 token = typer.Typer(
-    no_args_is_help=True, help="Tokens: who may come in over TCP, as what, until when."
+    no_args_is_help=True, help="Tokens: who may ask over TCP, in which role, until when."
 )
 
 VALID_DEFAULT = "90d"
@@ -37,9 +37,9 @@ def make_token(
     context: typer.Context,
     *,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Whose it is, as the journal will say.")
+        str, typer.Argument(metavar="NAME", help="Who holds it; the journal has this name.")
     ],
-    role: Annotated[Role, typer.Option("--role", help="What it lets them do.")],
+    role: Annotated[Role, typer.Option("--role", help="What its holder may do.")],
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="A scope of an owner; once for each.")
     ] = None,

@@ -154,7 +154,9 @@ class Feed:
 
     def collect(self) -> Iterator[Family]:
         """Its numbers, for /metrics."""
-        yield gauge("forewarn_feed_readers", "Who waits for the feed or streams it.", self.readers)
+        yield gauge(
+            "forewarn_feed_readers", "Readers that wait for the feed or stream it.", self.readers
+        )
         text = "Lines that were encoded for readers of the feed: each once while it is in memory."
         yield counter("forewarn_feed_encodings", text, self.encodings)
         text = "Streams of the feed that were cut because their reader was too slow."
@@ -177,7 +179,7 @@ class Feed:
             oldest, begin = journal.pruned_through + 1, self.position(journal.pruned_through)
             raise LinesPruned(
                 f"Lines after {asked} were pruned; from {oldest} on all are there.",
-                f"Begin with after={begin}, and know that lines are missing in between.",
+                f"Begin with after={begin}; the lines in between are missing.",
                 begin=str(begin),
                 oldest=oldest,
             )

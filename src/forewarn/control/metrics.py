@@ -106,10 +106,10 @@ class ControlMetrics:
     def _count_what_breaks(self) -> None:
         self._failures = self._counter("forewarn_store_failures", "Failures of the store.")
         self._errors = self._counter(
-            "forewarn_operator_errors", "Errors of ours in the operator API, each of them logged."
+            "forewarn_operator_errors", "Failures inside the operator API; each is logged."
         )
         self._tick_errors = self._counter(
-            "forewarn_ticker_errors", "Ticks that broke, each of them logged."
+            "forewarn_ticker_errors", "Ticks that broke; each is logged."
         )
 
     def _begin(self) -> None:

@@ -102,7 +102,7 @@ def refuse_other_effect(fleet: FleetLook, order: object, seen: str) -> None:
     """
     if preview(fleet, order).mark != seen:
         raise EffectMoved(
-            "The fleet has changed since you looked: this order would do something else by now.",
+            "The fleet has changed since you looked: this order would now do something else.",
             "Look at what it would do now, and confirm that.",
         )
 
@@ -111,7 +111,10 @@ def preview(fleet: FleetLook, order: object) -> Preview:
     """What the order would do now. Raises its Refusal."""
     look = _PREVIEWS.get(type(order))
     if look is None:
-        raise Invalid("What this order would do cannot be shown beforehand.", "Give it as it is.")
+        raise Invalid(
+            "Control cannot show beforehand what this order would do.",
+            "Order it without a preview.",
+        )
     return look(fleet, order)
 
 

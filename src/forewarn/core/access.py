@@ -104,7 +104,7 @@ class Access(Struct, frozen=True, kw_only=True):
             raise Forbidden(
                 f"{self.principal} has no right {right.value} in the scope {scope}, which is"
                 f" needed {what}.",
-                f"As an owner {self.principal} has it in {_named(self.scopes)}; an admin can make"
+                f"As an owner, {self.principal} has it in {_named(self.scopes)}; an admin can make"
                 " a token for other scopes.",
             )
 

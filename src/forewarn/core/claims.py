@@ -71,7 +71,7 @@ def granted(claims: Claims, rules: IssuerRules, *, now_s: float) -> Access:
 
 def _need_issuer(claims: Claims, rules: IssuerRules) -> None:
     if claims.get("iss") != rules.issuer:
-        raise BadToken("The token is of an issuer that is not configured here.")
+        raise BadToken("The settings do not name the issuer of this token.")
     named = claims.get("aud")
     audience = named if isinstance(named, list) else [named]
     if not any(isinstance(one, str) and one in rules.audience for one in audience):
@@ -114,7 +114,7 @@ def _need_bearer(claims: Claims) -> None:
     """Refuse tokens that were made for something else than being shown by who has them."""
     if claims.get("cnf") is not None:
         raise BadToken(
-            "The token is bound to a key of its owner, which is not looked at here.",
+            "The token is bound to a key of its owner, which this service does not check.",
             "Ask the issuer for a plain bearer token.",
         )
     if claims.get("events") is not None:
@@ -126,7 +126,7 @@ def _subject(claims: Claims) -> str:
     if not isinstance(subject, str) or not 1 <= len(subject) <= SUBJECT_CHARS_MAX:
         raise BadToken(f"The token has no `sub` of 1 to {SUBJECT_CHARS_MAX} characters.")
     if not subject.isprintable():
-        raise BadToken("The `sub` of the token has characters that cannot be written down.")
+        raise BadToken("The `sub` of the token has characters that cannot be printed.")
     return subject
 
 

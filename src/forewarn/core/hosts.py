@@ -145,9 +145,7 @@ def fail(
     which the journal keeps.
     """
     if force:
-        reason = overrides.need_reason(
-            reason, "A host is declared failed by force for a reason only."
-        )
+        reason = overrides.need_reason(reason, "Declaring a host failed by force needs a reason.")
     if host.health is Health.FAILED and not fenced:
         return Decision()
     forced = _forced(host.name, fleet, fenced=fenced, reason=reason if force else None)
@@ -423,9 +421,7 @@ def repair(
     overrides it for a `reason`, which the journal keeps.
     """
     if force:
-        reason = overrides.need_reason(
-            reason, "A host is declared well by force for a reason only."
-        )
+        reason = overrides.need_reason(reason, "Declaring a host repaired by force needs a reason.")
     if host.health is Health.OK:
         return Decision()
     unheard = not switched_on and not fleet.alive(host.name)
@@ -576,7 +572,7 @@ def start_on(
         )
     words = overrides.fitting(reason)
     if break_domains:
-        words = overrides.need_reason(reason, "The domain rule is broken only with a reason.")
+        words = overrides.need_reason(reason, "Breaking the domain rule needs a reason.")
     fact = event_fact(
         FactKind.ASSIGNED,
         event,

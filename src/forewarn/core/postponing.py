@@ -51,7 +51,7 @@ _WHY_NOT: dict[Cause, tuple[str, str]] = {
         "Cancel it (`forewarn event cancel {event}`) and order it again, with a window.",
     ),
     Cause.EVICTION: (
-        "is an eviction: the place of the VM is needed when it says so",
+        "is an eviction: the host needs the place of the VM by then",
         "Only planned maintenance of a host is postponed.",
     ),
     Cause.DEGRADED: (
@@ -105,7 +105,7 @@ def need_reason(text: str) -> str:
     reason = text.strip()
     if len(reason) > REASON_CHARS_MAX or not reason.isprintable():
         raise Invalid(
-            "The reason is longer than a line should be, or holds control characters.",
+            "The reason is too long, or holds control characters.",
             f"Up to {REASON_CHARS_MAX} printable characters would be accepted, or none.",
         )
     return reason
@@ -440,7 +440,7 @@ def _too_far(event: ScheduledEvent, latest_ms: int, now_ms: int, *, by_window: b
     left_ms = max(0, latest_ms - now_ms)
     until = f"+{left_ms // MINUTE_MS}m" if left_ms >= HOUR_MS else f"+{left_ms // SECOND_MS}s"
     return PostponedTooFar(
-        f"Event {event.event_id} cannot be postponed so far: {_limit(by_window=by_window)}.",
+        f"Event {event.event_id} cannot be postponed that far: {_limit(by_window=by_window)}.",
         f"Until {until} at the latest would be accepted.",
     )
 

@@ -68,7 +68,7 @@ HOST_REPAIRED = "the host was repaired"
 # A deletion takes its time all the same: its owner may still want to cancel it.
 _NOTHING_TO_ONE_THAT_IS_OFF = (EventType.REBOOT, EventType.REDEPLOY)
 
-# Contract 3.7; Preempt and Terminate carry no text as far as anyone has seen.
+# Contract 3.7; Preempt and Terminate carry no text as far as is known.
 DESCRIPTIONS: dict[tuple[Cause, EventType], str] = {
     (Cause.ORDER, EventType.REBOOT): (
         "Virtual machine is going to be restarted as requested by authorized user."
@@ -367,7 +367,7 @@ def maintain(
     domains of one scope, unless `break_domains` says that the operator accepts it, for a `reason`.
     """
     if break_domains:
-        reason = overrides.need_reason(reason, "The domain rule is broken only with a reason.")
+        reason = overrides.need_reason(reason, "Breaking the domain rule needs a reason.")
     _refuse_words(order)
     refuse_lost_disk(order, policy)
     _refuse_unfit_host(host, order, fleet)

@@ -229,8 +229,8 @@ def _refuse_scopes(wanted: TokenTerms, scopes: Collection[str]) -> None:
         raise Invalid("An owner needs scopes.", "Name at least one: --scope NAME.")
     if len(wanted.scopes) > SCOPES_MAX or len(set(wanted.scopes)) != len(wanted.scopes):
         raise Invalid(
-            f"These are {len(wanted.scopes)} scopes, or one is named twice.",
-            f"Up to {SCOPES_MAX} would be accepted, each once.",
+            f"The order names {len(wanted.scopes)} scopes, or one of them twice.",
+            f"Up to {SCOPES_MAX} scopes are accepted, each once.",
         )
     odd = [name for name in wanted.scopes if not name or not name.isprintable()]
     missing = [name for name in wanted.scopes if name not in scopes]
@@ -245,9 +245,9 @@ def _refuse_scopes(wanted: TokenTerms, scopes: Collection[str]) -> None:
 def _expires_ms(valid_ms: int, now_ms: int) -> int:
     if not VALID_MS_MIN <= valid_ms <= VALID_MS_MAX:
         raise Invalid(
-            "A token is not valid for so long, or so short.",
+            "The token would be valid for too long, or too short.",
             f"From {VALID_MS_MIN // MINUTE_MS} minute to {VALID_MS_MAX // DAY_MS} days would be"
-            " accepted; then rotate it.",
+            " accepted; rotate it to use it for longer.",
         )
     return now_ms + valid_ms
 

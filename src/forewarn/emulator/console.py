@@ -185,7 +185,7 @@ def _passed(what: Sequence[str]) -> str:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 7):
-        raise Invalid(f"{text[:20]!r} is no number of times.", "A whole number is accepted.")
+        raise Invalid(f"{text[:20]!r} is not a speed.", "Write a whole number.")
     return int(text)
 
 

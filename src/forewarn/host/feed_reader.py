@@ -439,7 +439,7 @@ class FeedReader:
             if vm in map(key_of, scope.vms) and self._marks.above(scope) is None:
                 del self._past[scope.name]
                 self._names.add(scope.name)
-                self._documents.show(scope)  # and tell no one: this control does not know it
+                self._documents.show(scope)  # unconfirmed: this control does not know it
                 return
 
     def _drop_all_but(self, names: frozenset[str]) -> bool:

@@ -24,7 +24,7 @@ _TEXT = line(f"a text of 1 to {TEXT_CHARS_MAX} printable characters", TEXT_CHARS
 
 def _url(text: str) -> str:
     if len(text) > TEXT_CHARS_MAX or not is_safe_url(text) or "?" in text:
-        raise Invalid("This is no issuer.")
+        raise Invalid("This is not an issuer.")
     return text
 
 

@@ -235,7 +235,7 @@ class ControlParts:
         )
         self.measures.count(
             "forewarn_inventory_errors",
-            "Parts of large inventories that broke, each time that they were tried.",
+            "Parts of large inventories that broke, each time control tried them.",
             lambda: inventories.failures,
         )
         return inventories

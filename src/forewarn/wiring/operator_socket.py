@@ -82,7 +82,7 @@ def _bound(path: Path, *, is_open: bool) -> Iterator[socket.socket]:
 
 
 def _make_folder(folder: Path, mode: int = FOLDER_MODE) -> None:
-    """Have a folder that the group, or everyone, may enter and only its owner may write to."""
+    """Have a folder that the group, or every user, may enter and only its owner may write to."""
     try:
         folder.mkdir(mode=mode)
     except FileExistsError:

@@ -84,12 +84,12 @@ class OperatorTls:
     def collect(self) -> Iterator[Family]:
         yield gauge(
             "forewarn_operator_certificate_refused",
-            "1 while the certificate files cannot be used, and what was there before them is.",
+            "1 while the service cannot use its certificate files and serves the one before them.",
             int(bool(self._followed.refused)),
         )
         yield gauge(
             "forewarn_operator_handshakes",
-            "Connections to the operator API that have not finished TLS now; few is right.",
+            "Connections to the operator API that have not finished TLS now; normally few.",
             self._server.unfinished() if self._server else 0,
         )
 

@@ -47,7 +47,7 @@ def until_done(attempt: Callable[[], str], deadline: Deadline) -> str:
 
 
 def read_secret(path: str) -> str:
-    """The content of a file with a secret, without the blanks around it. Never shown to anyone."""
+    """The content of a file with a secret, without the blanks around it. It is never shown."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(SECRET_MAX + 1)

@@ -44,9 +44,9 @@ def read_token(token: str) -> UnverifiedToken:
         )
     parts = token.split(".")
     if len(parts) == 5:
-        raise BadToken("The token is encrypted.", "Have the issuer sign it only.")
+        raise BadToken("The token is encrypted.", "Have the issuer sign it without encrypting it.")
     if len(parts) != 3 or not all(_PART.fullmatch(part) for part in parts):
-        raise BadToken("This is no signed token.", _SIGN_IN_AGAIN)
+        raise BadToken("This is not a signed token.", _SIGN_IN_AGAIN)
     header, claims = (read_json(_decoded(part)) for part in parts[:2])
     _need_plain(header)
     key_id, algorithm, issuer = header.get("kid"), header.get("alg"), claims.get("iss")
@@ -60,19 +60,19 @@ def read_token(token: str) -> UnverifiedToken:
 def _need_plain(header: dict[str, Any]) -> None:
     """Refuse what must be understood and is not (RFC 7515, 4.1.11), and tokens for other uses."""
     if "crit" in header or "b64" in header or "zip" in header:
-        raise BadToken("The token has extensions that are not understood here.")
+        raise BadToken("The token uses extensions that this service does not understand.")
     if "cty" in header:
         raise BadToken("The token holds another token.", _SIGN_IN_AGAIN)
     kind = header.get("typ", "")
     if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in TYPES:
-        raise BadToken("The token is of another type than those that callers show.", _SIGN_IN_AGAIN)
+        raise BadToken("The token is of a type that callers do not send.", _SIGN_IN_AGAIN)
 
 
 def _decoded(part: str) -> bytes:
     try:
         return urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except (binascii.Error, ValueError):
-        raise BadToken("This is no signed token.", _SIGN_IN_AGAIN) from None
+        raise BadToken("This is not a signed token.", _SIGN_IN_AGAIN) from None
 
 
 def read_json(content: bytes) -> dict[str, Any]:
@@ -82,9 +82,9 @@ def read_json(content: bytes) -> dict[str, Any]:
             content.decode(), object_pairs_hook=_each_once, parse_constant=_no_number
         )
     except (ValueError, RecursionError):
-        raise BadToken("The token is not written in JSON, or says something twice.") from None
+        raise BadToken("The token is not JSON, or gives a name twice.") from None
     if not isinstance(found, dict):
-        raise BadToken("The token is not written in JSON, or says something twice.")
+        raise BadToken("The token is not JSON, or gives a name twice.")
     return found
 
 

@@ -51,7 +51,7 @@ class Issuers:
         sent = read_token(token)
         issuer = self._issuers.get(sent.issuer)
         if issuer is None:
-            raise BadToken("The token is of an issuer that is not configured here.")
+            raise BadToken("The settings do not name the issuer of this token.")
         keys = await issuer.keys_for(sent.key_id)
         claims = keys.verified(sent)
         return granted(claims, issuer.rules, now_s=self._clock.now_ms() / SECOND_MS)
@@ -69,7 +69,7 @@ class Issuers:
     def collect(self) -> Iterator[Family]:
         yield gauges(
             "forewarn_oidc_keys_age_seconds",
-            "For how long the keys of an issuer were not looked at; -1 if there are none.",
+            "Seconds since the service last got the keys of an issuer; -1 if it has none.",
             ("issuer",),
             [((name,), one.age_s()) for name, one in self._issuers.items()],
         )
@@ -101,7 +101,8 @@ class _Issuer:
             keys = self._kept()
             if keys is None:
                 raise Unavailable(
-                    "The keys of the token's issuer cannot be had, so the token cannot be checked."
+                    "The service cannot get the keys of the token's issuer, so it cannot check"
+                    " the token."
                 )
         elif key_id not in keys:
             await self._fetch()

@@ -229,10 +229,14 @@ def _problem(error: Exception, request: Request) -> tuple[int, str, str]:
     if isinstance(error, Refusal):
         return status_of(error), error.refused, error.accepted
     if isinstance(error, Unavailable | StoreFailed):
-        return 503, "Nothing can be kept now, so nothing was done.", str(error)
+        return 503, "The service can keep nothing now, so nothing was done.", str(error)
     if isinstance(error, HTTPException):
         if error.status_code == 404:
-            return 404, f"There is no page {request.url.path[:200]}.", "The menu leads to all."
+            return (
+                404,
+                f"There is no page {request.url.path[:200]}.",
+                "The menu leads to every page.",
+            )
         return error.status_code, str(error.detail), ""
     return 500, "Something broke on our side.", "The log of the service says what."
 

@@ -115,7 +115,7 @@ class Entering:
             if access is None:
                 self._attempts.failed(address)
                 raise TokenRefused(
-                    "This token opens nothing here.",
+                    "This token does not open the console.",
                     "Paste a whole token that has not expired, or use `forewarn console` on the"
                     " machine of the service.",
                 )

@@ -125,7 +125,7 @@ class Ordering:
         fields = _known(form, said)
         key = said.get(KEY, "")
         if _KEY.fullmatch(key) is None or not said.get(SEEN):
-            raise Invalid("The form is not whole.", "Load the page again, and send it from there.")
+            raise Invalid("The form is incomplete.", "Load the page again, and send it from there.")
         try:
             missing = [f.label for f in form.fields if f.required and not fields.get(f.name)]
             if missing:
@@ -143,7 +143,7 @@ class Ordering:
         name, target = str(request.path_params["order"]), str(request.path_params["target"])
         form, spec = FORMS.get(name), self._desk.specs.get(name)
         if form is None or spec is None:
-            raise NotFound(f"There is no order {name[:64]}.", "The pages offer those there are.")
+            raise NotFound(f"There is no order {name[:64]}.", "The pages offer every order.")
         self._need(access_of(request), form, spec, target)
         return form, spec, target
 
@@ -173,7 +173,7 @@ async def read_form(request: Request, session: ConsoleSession) -> dict[str, str]
     """The fields of a form of this session. Raises FormRefused or Invalid."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise Invalid("This is no form.", "A page of the console sends one.")
+        raise Invalid("This is not a form.", "Send the form of a page of the console.")
     body = await read_body(request, bytes_max=FORM_BYTES_MAX)
     try:
         pairs = parse_qsl(

@@ -80,7 +80,7 @@ class LinkMetrics:
         )
         yield gauge(
             "forewarn_link_handshakes",
-            "Connections to the link that have not finished TLS now; few is right.",
+            "Connections to the link that have not finished TLS now; normally few.",
             self._handshakes(),
         )
         yield gauges(

@@ -374,7 +374,7 @@ class HostFeed:
     def _change_scope(self, before: _Scope, now: _Scope) -> None:
         name = now.showing.scope.name
         for host in now.showing.confirmed_since(before.showing) & now.hosts:
-            self._reader(host).marked.add(name)  # wake no one: the host knows
+            self._reader(host).marked.add(name)  # wake no host: this one knows
         self._tell_of_work(before, now)
         if now.hosts is before.hosts and now.showing.same_as(before.showing):
             return
