@@ -147,6 +147,17 @@ def test_the_glossary_has_at_most_40_rows() -> None:
     assert [row for row in rows if row.count("|") != 4] == []
 
 
+def test_the_glossary_has_only_words_that_the_code_has() -> None:
+    page = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")][2:]
+    said = [word.strip(" ()") for row in rows for word in row.split("|")[1].split(",")]
+    paths = [path for folder in PACKAGES.values() for path in folder.rglob("*.py")]
+    code = re.sub(r"[\W_]+", " ", "\n".join(path.read_text(encoding="utf-8") for path in paths))
+    words = set(code.lower().split())
+    assert len(said) > 40
+    assert [one for one in said if not set(re.findall(r"[a-z]+", one.lower())) <= words] == []
+
+
 def prose_of(path: Path) -> str:
     """What people read in a file: of a program its comments and strings."""
     text = path.read_text(encoding="utf-8")

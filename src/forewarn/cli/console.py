@@ -11,7 +11,7 @@ from forewarn.cli.session import AsJson, session_of
 
 
 def console(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """Print a link that opens the console once, within a minute, as who you are here.
+    """Print a link that opens the console once, within a minute, as the user who asks.
 
     It holds a code and no token. Over a network, log in with a token instead.
     """

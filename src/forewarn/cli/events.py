@@ -140,9 +140,10 @@ def postpone_event(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Withdraw a scheduled event and announce it anew, later; of a Freeze or Reboot of a host all.
+    """Withdraw a scheduled event and announce it anew, later.
 
-    The new event has an id and a notice of its own, and no approval.
+    All events of a Freeze or Reboot of a host move together. The new event has an id and a
+    notice of its own, and no approval.
     """
     session = session_of(context)
     body = {"until": until, "reason": reason}

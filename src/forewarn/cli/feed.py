@@ -29,7 +29,7 @@ _WORDS = ("scope", "event_id", "operation_id", "host", "vm", "by")
 def feed(
     context: typer.Context,
     *,
-    follow: Annotated[bool, flag("--follow", help="Go on as lines are added.")] = False,
+    follow: Annotated[bool, flag("--follow", help="Print new lines as they are written.")] = False,
     after: Annotated[
         str,
         typer.Option(

@@ -41,7 +41,7 @@ def journal(
     since: lists.Since = "",
     until: lists.Until = "",
     last: Annotated[int | None, typer.Option(min=0, help="Only so many of the newest.")] = None,
-    follow: Annotated[bool, flag("--follow", help="Go on as lines are added.")] = False,
+    follow: Annotated[bool, flag("--follow", help="Print new lines as they are written.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the journal, oldest line first."""

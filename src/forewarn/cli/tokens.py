@@ -84,7 +84,7 @@ def rotate_token(
     valid: Valid = VALID_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Give a token another secret, and show that this once. The old one is refused at once."""
+    """Give a token another secret, and show it this once. The old one lets in no more."""
     session = session_of(context)
     body = {"valid_seconds": _valid_seconds(valid)}
     _show_secret(
@@ -94,7 +94,7 @@ def rotate_token(
 
 @token.command("revoke")
 def revoke_token(context: typer.Context, *, which: Which, as_json: AsJson = False) -> None:
-    """Let nothing in by a token any more, at once and for good."""
+    """End a token, at once and for good: it lets no caller in any more."""
     session = session_of(context)
     reply = session.client().order("tokens", which, "revoke")
     session.show(reply, lambda shown, _: f"{_called(shown)} is revoked.", as_json=as_json)
