@@ -74,7 +74,7 @@ class VmWatcher:
         self._looked_s = 0.0
         self._said: dict[str, frozenset[str]] = {}
         self.seen: tuple[SeenVm, ...] | None = None  # None while they are not known
-        self._blind = ""  # why the VMs are not known
+        self._unreachable = ""  # why the VMs are not known
         self.reports_taken = 0
         self.failures = 0
         self.problems: Mapping[str, str] = {}
@@ -126,10 +126,10 @@ class VmWatcher:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 seen = tuple(sorted(await self._machines.seen(), key=lambda vm: vm.name))
         except (HypervisorFailed, TimeoutError) as why:
-            if not self._blind:
+            if not self._unreachable:
                 self._tell_ring.set()
-            self.seen, self._blind = None, str(why) or "no answer in time"
-            self._say("machines_not_seen", [self._blind])
+            self.seen, self._unreachable = None, str(why) or "no answer in time"
+            self._say("machines_not_seen", [self._unreachable])
             return False
         except Exception as error:  # noqa: BLE001 - the top of a turn; `_broke` logs it
             self._broke("look_failed", error)
@@ -137,9 +137,9 @@ class VmWatcher:
         self._say("machines_not_seen", [])
         self.seen = seen
         self._looked_s = looked_s
-        if seen != self._told or self._blind:
+        if seen != self._told or self._unreachable:
             self._tell_ring.set()
-        self._blind = ""
+        self._unreachable = ""
         return await self._arrange(seen)
 
     async def _arrange(self, seen: Sequence[SeenVm]) -> bool:
@@ -175,8 +175,8 @@ class VmWatcher:
         seen = self.seen
         try:
             if seen is None:
-                if self._blind:
-                    await self._link.blind(self._blind)
+                if self._unreachable:
+                    await self._link.blind(self._unreachable)
                 return True
             self.problems = dict(await self._link.sight(seen, await self._boot()))
         except (Refusal, Unavailable) as why:
