@@ -32,6 +32,7 @@ SUBJECTS = {
     "scope": "`scopes/SCOPE`",
     "host": "`hosts/HOST`",
     "service": "none; of a downtime of a host `hosts/HOST`",
+    "webhook": "none",
     "access": "none",
 }
 

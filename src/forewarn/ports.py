@@ -27,6 +27,7 @@ from forewarn.core.model import (
     Phase,
     ScheduledEvent,
     Scope,
+    Webhook,
 )
 from forewarn.core.retention import Prunable
 from forewarn.core.tokens import Token
@@ -166,6 +167,8 @@ class Change(Struct, frozen=True, kw_only=True):
     forgotten_vms: tuple[VmKey, ...] = ()  # departed ones, of which nothing is kept any more
     tokens: tuple[Token, ...] = ()
     removed_tokens: tuple[str, ...] = ()  # by id
+    webhooks: tuple[Webhook, ...] = ()
+    removed_webhooks: tuple[str, ...] = ()  # by id
 
 
 class Epoch(Struct, frozen=True):
@@ -197,6 +200,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     epochs: tuple[Epoch, ...] = ()
     shown: Mapping[str, int] = field(default_factory=dict)
     tokens: tuple[Token, ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
     journal: JournalExtent = JournalExtent()
 
 

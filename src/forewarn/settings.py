@@ -87,6 +87,10 @@ DELETE_SECONDS_MAX = 500
 RETENTION_DAYS_MAX = 36_500
 POSTPONE_SECONDS_MAX = 90 * 86_400
 SOCKET_GROUPS_MAX = 64
+WEBHOOK_TARGETS_MAX = 256
+WEBHOOK_TARGET_ACCEPTED = (
+    "a host name, an address or a network, like hooks.example.com, 192.0.2.7 or 10.20.0.0/16"
+)
 
 Enablement = Literal["first-poll", "always"]
 OperatorTls = Literal["off", "own"]
@@ -96,6 +100,8 @@ SIMULATE_DEFAULTS: Mapping[str, Any] = {
     "enablement": "always",
     "domain_recovery_seconds": 0,
     "guest_requests_per_second": 0,
+    # What receives webhooks in a test is on this machine.
+    "webhook_targets": ("localhost", "127.0.0.0/8", "::1/128"),
     # What a container calls the machine it runs on.
     "guest_names": ("host.docker.internal", "host.containers.internal"),
 }
@@ -122,6 +128,7 @@ class Settings(Struct, ServesGuests, frozen=True, kw_only=True):
     console_names: tuple[str, ...] = ()
     socket: Path | None = None
     socket_groups: tuple[SocketGroup, ...] = ()
+    webhook_targets: tuple[str, ...] = ()
     hosts: str = "0.0.0.0:8256"
     hosts_url: str = ""
     guest_requests_per_second: int = 5
@@ -191,6 +198,13 @@ def _read_issuers(value: object) -> tuple[IssuerRules, ...]:
     return read_issuers(value) if value else ()
 
 
+def _read_target(text: str) -> str:
+    # As above; an emulator lists what it always does.
+    from forewarn.core.webhook_targets import read_target  # noqa: PLC0415 - see above
+
+    return read_target(text)
+
+
 _ISSUERS = Field(
     "a list of tables in the settings file. Write each as [[oidc]]", _read_issuers, list
 )
@@ -218,6 +232,12 @@ _KEYS = Keys(
             f"at most {SOCKET_GROUPS_MAX} texts GROUP=ROLE; {SOCKET_GROUP_ACCEPTED}",
             ruled(SOCKET_GROUP_ACCEPTED, socket_group),
             limit=SOCKET_GROUPS_MAX,
+            split=split_names,
+        ),
+        "webhook_targets": several(
+            f"at most {WEBHOOK_TARGETS_MAX} texts, each {WEBHOOK_TARGET_ACCEPTED}",
+            ruled(WEBHOOK_TARGET_ACCEPTED, _read_target),
+            limit=WEBHOOK_TARGETS_MAX,
             split=split_names,
         ),
         "hosts": LISTEN,

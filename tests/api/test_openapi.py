@@ -17,6 +17,7 @@ from forewarn.api.feed_routes import FeedRoutes
 from forewarn.api.operator_routes import OperatorRoutes
 from forewarn.api.route_table import table
 from forewarn.api.token_routes import TokenRoutes
+from forewarn.api.webhook_routes import WebhookRoutes, WebhookSetup
 from forewarn.control.commands import (
     Answer,
     CloseHost,
@@ -101,6 +102,7 @@ def test_every_route_is_in_the_document(world: OperatorWorld, document: dict[str
         *FeedRoutes(world.feed).table(),
         *ConsoleRoutes(setup).table(),
         *TokenRoutes(world.control, routes).table(),
+        *WebhookRoutes(world.control, routes, world.feed, WebhookSetup()).table(),
     ]
     expected = {(spec.method.lower(), spec.path) for spec in specs}
 
@@ -140,7 +142,8 @@ def test_every_schema_that_is_referred_to_is_there(document: dict[str, Any]) -> 
 
 
 def test_every_order_takes_an_idempotency_key(document: dict[str, Any]) -> None:
-    no_orders = {"/v1/console/links"}  # each link is good once
+    # Each link is good once, and each test of a webhook is another.
+    no_orders = {"/v1/console/links", "/v1/webhooks/{name}/test"}
     for path, verbs in document["paths"].items():
         if "post" in verbs and path not in no_orders:
             names = [parameter["name"] for parameter in verbs["post"]["parameters"]]
@@ -154,6 +157,20 @@ def of_tokens(order: Callable[..., Any], get: Callable[..., Any]) -> Iterator[An
     yield get("/v1/tokens/{name}", name="ci")
     yield get("/v1/tokens")
     yield get("/v1/whoami")
+
+
+def of_webhooks(order: Callable[..., Any], get: Callable[..., Any]) -> Iterator[Any]:
+    url = "https://hooks.example.com/x"
+    yield order("/v1/webhooks", {"name": "ops", "url": url, "scopes": ["web"]})
+    yield order("/v1/webhooks/{name}/change", {"kinds": ["started"]}, name="ops")
+    yield order("/v1/webhooks/{name}/rotate", name="ops")
+    yield order("/v1/webhooks/{name}/replay", {"after": "oldest"}, name="ops")
+    yield order("/v1/webhooks/{name}/disable", name="ops")
+    yield order("/v1/webhooks/{name}/enable", name="ops")
+    yield order("/v1/webhooks/{name}/test", name="ops")
+    yield get("/v1/webhooks/{name}", name="ops")
+    yield get("/v1/webhooks")
+    yield order("/v1/webhooks/{name}/remove", name="ops")
 
 
 LISTS = (
@@ -218,6 +235,7 @@ def answers(world: OperatorWorld) -> Iterator[tuple[str, str, Any]]:
     more = f'{FLEET}\n[[host]]\nname = "h4"\n'
     yield "post", "/v1/inventory", world.call("POST", "/v1/inventory", more).json
     yield from of_tokens(order, get)
+    yield from of_webhooks(order, get)
     for path in ("/v1/vms", "/v1/hosts", "/v1/scopes", "/v1/events", "/v1/journal", "/v1/health"):
         yield get(path)
     for path, query in LISTS:
@@ -272,10 +290,15 @@ def test_every_order_names_its_command_and_everything_its_right(world: OperatorW
     routes = OperatorRoutes(
         world.control, measures=world.measures, doorbell=Doorbell(), scratch=None, version="t"
     )
-    specs = [*table(routes), *TokenRoutes(world.control, routes).table()]
+    specs = [
+        *table(routes),
+        *TokenRoutes(world.control, routes).table(),
+        *WebhookRoutes(world.control, routes, world.feed, WebhookSetup()).table(),
+    ]
     assert {spec.right for spec in specs} == set(Right) - {Right.OVERRIDE}
     ordering = {spec.name for spec in specs if spec.command is not None}
-    assert ordering == {spec.name for spec in specs if spec.method == "POST"}
+    posted = {spec.name for spec in specs if spec.method == "POST"}
+    assert ordering == posted - {"webhook-test"}  # which changes nothing
     named = {spec.command for spec in specs if spec.name != "inventory-apply"} - {None}
     assert named == set(get_args(Order))
 

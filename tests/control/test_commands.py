@@ -20,8 +20,23 @@ from forewarn.core.access import Access, Role
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound, Refusal, Unavailable
 from forewarn.core.inventory.entries import Applied, NameChanges
 from forewarn.core.inventory.host_report import Power, SeenVm
-from forewarn.core.model import EventType, Outcome
-from forewarn.core.principal import OPERATOR, TICKER, the_host, the_vm
+from forewarn.core.model import (
+    Came,
+    EventType,
+    FactKind,
+    Failing,
+    NewSecret,
+    NewTerms,
+    NewWebhook,
+    Outcome,
+    Removal,
+    Replay,
+    SwitchOff,
+    SwitchOn,
+    WebhookFormat,
+    WebhookTerms,
+)
+from forewarn.core.principal import OPERATOR, TICKER, WEBHOOKS, the_host, the_vm
 from forewarn.wire.instants import TimeInput, WindowInput
 from support import ordered
 from support.core_fleet import WEB, Cloud, scope, spot
@@ -45,6 +60,19 @@ REPORT = Report(
 APPLIED = Applied(differs=True, vms=NameChanges(added=("web_0",)), still_deleted=("web_1",))
 PART = Slice(("web_0",), frozenset({"web"}))
 IN_AN_HOUR = TimeInput(said="+1h", from_now_ms=3_600_000)
+NEW_WEBHOOK = NewWebhook(
+    terms=WebhookTerms(
+        name="ops",
+        url="https://hooks.example.com/x",
+        format=WebhookFormat.TEXT,
+        scopes=("web",),
+        kinds=(FactKind.STARTED,),
+        batch=2,
+    ),
+    secret="whsec_MTIz",
+    number=3,
+    later=True,
+)
 
 KINDS = set(DECIDERS) - {ordered.Acting}
 
@@ -101,6 +129,26 @@ SAMPLES: list[Command[Any]] = [
         who=OPERATOR,
         what="host-close",
         token="abcdefghij",
+    ),
+    commands.OrderWebhook(by=OPERATOR, webhook_id="wh-1", do=NEW_WEBHOOK),
+    commands.OrderWebhook(
+        by=OPERATOR, webhook_id="ops", do=NewTerms(terms=NEW_WEBHOOK.terms, turn=3, later=True)
+    ),
+    commands.OrderWebhook(
+        by=OPERATOR, webhook_id="ops", do=NewSecret(secret="whsec_MTIz", overlap_ms=1)
+    ),
+    commands.OrderWebhook(by=OPERATOR, webhook_id="ops", do=Replay(number=7)),
+    commands.OrderWebhook(by=OPERATOR, webhook_id="ops", do=SwitchOn()),
+    commands.OrderWebhook(by=OPERATOR, webhook_id="ops", do=SwitchOff()),
+    commands.OrderWebhook(by=OPERATOR, webhook_id="ops", do=Removal()),
+    commands.NoteDelivery(
+        by=WEBHOOKS, webhook_id="wh-1", turn=2, progress=Came(number=7, skipped=True)
+    ),
+    commands.NoteDelivery(
+        by=WEBHOOKS,
+        webhook_id="wh-1",
+        turn=2,
+        progress=Failing(failures=2, failing_ms=5_000, why="answered 500", ends=True),
     ),
     commands.ApplyInventory(by=OPERATOR, text="[[host]]", deaf={"127.0.0.9:80": "in use"}),
     commands.NothingToApply(by=OPERATOR),

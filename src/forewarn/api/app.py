@@ -26,6 +26,7 @@ from forewarn.api.peer_credentials import of_this_process
 from forewarn.api.refused_attempts import RefusedAttempts
 from forewarn.api.route_table import RouteSpec, table
 from forewarn.api.token_routes import TokenRoutes
+from forewarn.api.webhook_routes import WebhookRoutes, WebhookSetup
 from forewarn.control.control import Control
 from forewarn.control.feed import Feed
 from forewarn.control.inventory.apply import Inventories
@@ -50,6 +51,7 @@ def create_app(
     socket_by: Principal | None = None,
     issuers: AccessFor | None = None,
     console: ConsoleSetup | None = None,
+    webhooks: WebhookSetup | None = None,
 ) -> Starlette:
     """The operator API. Every path wants a token, /metrics and /v1/health too, but by the socket.
 
@@ -64,7 +66,8 @@ def create_app(
     routes beside those that every service has. `inventories` applies what is posted; without it
     each inventory is one commit, and nothing is known of addresses that nothing can listen on.
     `kept_files` are the secrets that a backup holds beside the database; it is then given by the
-    socket only. `console` is what its pages are told of the service.
+    socket only. `console` is what its pages are told of the service. `webhooks` says where
+    they may send, and has who sends; without it they are kept, and nothing is sent.
     """
     version, setup = version_of("forewarn"), console or ConsoleSetup()
     doorbell = doorbell or Doorbell()
@@ -77,7 +80,8 @@ def create_app(
         inventories=inventories,
         kept_files=kept_files,
     )
-    specs = [*_routes(routes, control, doorbell, feed, setup), *more]
+    feed, webhooks = feed or Feed(control), webhooks or WebhookSetup()
+    specs = [*_routes(routes, control, doorbell, feed, setup=setup, webhooks=webhooks), *more]
     refused = RefusedAttempts(control, measures)
     credentials = Credentials(
         control,
@@ -100,17 +104,19 @@ def _routes(
     routes: OperatorRoutes,
     control: Control,
     doorbell: Doorbell,
-    feed: Feed | None,
+    feed: Feed,
+    *,
     setup: ConsoleSetup,
+    webhooks: WebhookSetup,
 ) -> list[RouteSpec]:
     """What every service has."""
-    feed = feed or Feed(control)
     doorbell.on_close(feed.close)
     return [
         *table(routes),
         *FeedRoutes(feed).table(),
         *ConsoleRoutes(setup).table(),
         *TokenRoutes(control, routes).table(),
+        *WebhookRoutes(control, routes, feed, webhooks).table(),
     ]
 
 

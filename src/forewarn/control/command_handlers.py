@@ -15,6 +15,7 @@ from forewarn.control.hosts import action_claims, join_commands, report_commands
 from forewarn.control.inventory import apply_at_once, apply_in_slices
 from forewarn.control.transaction import Transaction
 from forewarn.core import tokens
+from forewarn.core.model import Webhook
 from forewarn.core.retention import Prunable
 from forewarn.core.tokens import Token
 
@@ -82,6 +83,18 @@ def _note_refused(tx: Transaction, command: commands.NoteRefused) -> None:
     access_commands.note_refused(tx, command)
 
 
+def _order_webhook(tx: Transaction, command: commands.OrderWebhook) -> Webhook:
+    from forewarn.control import webhook_commands  # noqa: PLC0415 - few have webhooks
+
+    return webhook_commands.order_webhook(tx, command)
+
+
+def _note_delivery(tx: Transaction, command: commands.NoteDelivery) -> bool:
+    from forewarn.control import webhook_commands  # noqa: PLC0415 - see above
+
+    return webhook_commands.note_delivery(tx, command)
+
+
 def _prune(tx: Transaction, command: commands.Prune) -> Prunable:
     from forewarn.control import retention  # noqa: PLC0415 - an emulator prunes nothing
 
@@ -113,6 +126,8 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.RevokeToken: _revoke_token,
     commands.NoteTokenUse: _note_token_use,
     commands.NoteRefused: _note_refused,
+    commands.OrderWebhook: _order_webhook,
+    commands.NoteDelivery: _note_delivery,
     commands.ApplyInventory: apply_at_once.apply_inventory,
     commands.NothingToApply: apply_at_once.nothing_to_apply,
     commands.ApplyInventoryAtOnce: apply_in_slices.apply_inventory_at_once,

@@ -18,7 +18,18 @@ from forewarn.core.access import Access, Role
 from forewarn.core.errors import Refusal
 from forewarn.core.inventory.entries import Applied
 from forewarn.core.inventory.host_report import Traits
-from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
+from forewarn.core.model import (
+    Action,
+    AnyProgress,
+    AnyWebhookOrder,
+    EventType,
+    Host,
+    Operation,
+    Outcome,
+    ScheduledEvent,
+    Scope,
+    Webhook,
+)
 from forewarn.core.principal import Principal
 from forewarn.core.retention import Prunable
 from forewarn.core.tokens import Token
@@ -394,6 +405,24 @@ class NoteRefused(Command[None], frozen=True, kw_only=True):
     token: str = ""
 
 
+class OrderWebhook(Command[Webhook], frozen=True, kw_only=True):
+    """Make, change or remove a webhook, or have it go on otherwise. Answers the webhook.
+
+    `webhook_id` may be its name; of a new one it is the id that it gets.
+    """
+
+    webhook_id: str
+    do: AnyWebhookOrder
+
+
+class NoteDelivery(Command[bool], frozen=True, kw_only=True):
+    """How far a webhook has come, or that it fails. False if its `turn` is another one by now."""
+
+    webhook_id: str
+    turn: int
+    progress: AnyProgress
+
+
 class TellTime(Command[int], frozen=True, kw_only=True):
     """The time by which control decides, in ms: answered only if an order would get through."""
 
@@ -721,6 +750,7 @@ Order = (
     | MakeToken
     | RotateToken
     | RevokeToken
+    | OrderWebhook
 )
 
 # What applies a file, or decides to.

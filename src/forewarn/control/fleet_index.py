@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from forewarn.core import whereabouts
 from forewarn.core.incarnation_marks import VmKey
-from forewarn.core.model import Host, Operation, OperationPhase, Scope, Vm
+from forewarn.core.model import Host, Operation, OperationPhase, Scope, Vm, Webhook
 from forewarn.core.tokens import Token
 from forewarn.ports import DepartedVm, Snapshot
 
@@ -35,6 +35,7 @@ class FleetIndex:
         # VMs that have left, those that left longest ago first.
         self.departed: dict[VmKey, DepartedVm] = {one.key: one for one in snapshot.departed_vms}
         self.tokens: dict[str, Token] = {one.token_id: one for one in snapshot.tokens}
+        self.webhooks: dict[str, Webhook] = {one.webhook_id: one for one in snapshot.webhooks}
         self.vms: dict[str, Vm] = {}
         self.scope_of_vm: dict[str, str] = {}
         self.scope_of_event: dict[str, str] = {}

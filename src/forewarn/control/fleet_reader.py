@@ -18,6 +18,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
     Vm,
+    Webhook,
 )
 from forewarn.core.reading import Reading, reading
 from forewarn.core.suggestions import meant
@@ -121,6 +122,11 @@ class FleetReader:
     def tokens(self) -> Tokens:
         """Every token that is kept, by id."""
         return self._index.tokens
+
+    @property
+    def webhooks(self) -> Mapping[str, Webhook]:
+        """Every webhook, by id."""
+        return self._index.webhooks
 
     @property
     def scope_of_vm(self) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from forewarn.core import scope_edits
 from forewarn.core.inventory.entries import Applied, NameChanges
 from forewarn.core.model import Host, Operation
 from forewarn.wire import operator_answers as wire
-from forewarn.wire.operator_json import event_as, event_json, token_json
+from forewarn.wire.operator_json import event_as, event_json, token_json, webhook_json
 
 R = TypeVar("R")
 
@@ -77,6 +77,8 @@ def carried_out(
             answer = _applied(decide(tx, order))
         case commands.MakeToken() | commands.RotateToken() | commands.RevokeToken():
             answer = token_json(decide(tx, order), tx.now_ms)
+        case commands.OrderWebhook():
+            answer = webhook_json(decide(tx, order), tx.journal.end, tx.now_ms)
         case _:
             answer = overview.event_answer(decide(tx, order))
     return answer

@@ -38,6 +38,7 @@ RIGHTS_OF_ORDERS: Mapping[type[Any], Right] = {
     commands.MakeToken: Right.ADMINISTER,
     commands.RotateToken: Right.ADMINISTER,
     commands.RevokeToken: Right.ADMINISTER,
+    commands.OrderWebhook: Right.ADMINISTER,
     commands.ApplyInventory: Right.ADMINISTER,
     commands.NothingToApply: Right.ADMINISTER,
     commands.ApplyInventoryAtOnce: Right.ADMINISTER,

@@ -93,6 +93,10 @@ class PublishedFleet(FleetReader):
             index.tokens.pop(token_id, None)
         for token in change.tokens:
             index.tokens[token.token_id] = token
+        for webhook_id in change.removed_webhooks:
+            index.webhooks.pop(webhook_id, None)
+        for webhook in change.webhooks:
+            index.webhooks[webhook.webhook_id] = webhook
         for definition in change.definitions:
             index.digests[definition.vm] = definition.digest
         for vm in change.removed_definitions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
@@ -35,6 +36,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
     Vm,
+    Webhook,
 )
 from forewarn.core.retention import Prunable
 from forewarn.core.tokens import Token
@@ -117,6 +119,7 @@ class Transaction(FleetLook):
         self._on_take_back: list[Callable[[], None]] = []
         self._pruned: Prunable | None = None
         self._tokens: dict[str, Token | None] = {}  # None for those that go
+        self._webhooks: dict[str, Webhook | None] = {}  # the same
 
     def new_id(self) -> str:
         return self._ids.event_id()
@@ -236,6 +239,11 @@ class Transaction(FleetLook):
         """Keep a token, or with None forget it."""
         self.put(self._index.tokens, token_id, token)
         self._tokens[token_id] = token
+
+    def put_webhook(self, webhook_id: str, webhook: Webhook | None) -> None:
+        """Keep a webhook, or with None forget it."""
+        self.put(self._index.webhooks, webhook_id, webhook)
+        self._webhooks[webhook_id] = webhook
 
     def receipts(self, first_reads: Iterable[FirstRead]) -> None:
         self._first_reads.extend(first_reads)
@@ -364,8 +372,10 @@ class Transaction(FleetLook):
             forgotten_vms=tuple(
                 key for key in sorted(self._departed_before) if key not in self._index.departed
             ),
-            tokens=tuple(one for _, one in sorted(self._tokens.items()) if one is not None),
-            removed_tokens=tuple(key for key, one in sorted(self._tokens.items()) if one is None),
+            tokens=_values(self._tokens),
+            removed_tokens=_gone(self._tokens),
+            webhooks=_values(self._webhooks),
+            removed_webhooks=_gone(self._webhooks),
         )
         return None if change == Change(commit=self._commit) else change
 
@@ -390,7 +400,7 @@ class Transaction(FleetLook):
         changed = before.scopes or before.hosts or before.operations or self._digests_before
         noted = self._facts or self._first_reads or self._definitions or self._remembered
         said = self._heartbeat_ms is not None or self._inventory is not None
-        said = said or self._unfinished is not None or bool(self._tokens)
+        said = said or self._unfinished is not None or bool(self._tokens or self._webhooks)
         return not (changed or noted or said)
 
     def _note_departures(self) -> None:
@@ -535,6 +545,16 @@ def _acts_no_more(before: Scope | None, after: Scope | None) -> set[str]:
 def _acted_on(events: Iterable[ScheduledEvent]) -> set[str]:
     """The actions of events that have not ended."""
     return {one.action_id for event in events for one in event.actions if not one.ended}
+
+
+def _values(changed: Mapping[str, V | None]) -> tuple[V, ...]:
+    """What is there after the change, by its key."""
+    return tuple(one for _, one in sorted(changed.items(), key=itemgetter(0)) if one is not None)
+
+
+def _gone(changed: Mapping[str, V | None]) -> tuple[str, ...]:
+    """The keys of what is not there any more."""
+    return tuple(key for key, one in sorted(changed.items(), key=itemgetter(0)) if one is None)
 
 
 def _put(known: dict[str, V], key: str, value: V | None) -> None:

@@ -13,7 +13,8 @@ codes are in `wire.problems`, in one place.
     |   +-- NotSpot, TooManyUserEvents, AlreadyStarted (AlreadyEnded), TwoDomainsOnHost,
     |   +-- HostUnfit, HostHeard, HostSilent, OperationExists, WindowTooShort, OtherWindow,
     |   +-- NotPostponable, PostponedTooOften, PostponedTooFar, EffectMoved,
-    |   +-- StaleReport, InventoryConflict, IdempotencyMismatch, NameTaken, VmHasHost, TokenExists
+    |   +-- StaleReport, InventoryConflict, IdempotencyMismatch, NameTaken, VmHasHost, TokenExists,
+    |   +-- WebhookExists
     +-- Forbidden           who asks may not ask that
     |   +-- NotInvited, NotMember, NotYours, SocketOnly, TokenEnded, NoRole
     +-- BadToken            the token of an issuer does not say who asks
@@ -154,6 +155,10 @@ class NameTaken(Conflict):
 
 class TokenExists(Conflict):
     """A token of that name still lets in."""
+
+
+class WebhookExists(Conflict):
+    """A webhook of that name is there already."""
 
 
 class Forbidden(Refusal):

@@ -29,6 +29,7 @@ from forewarn.core.model import (
     Outcome,
     ScheduledEvent,
     Vm,
+    WebhookFormat,
     Window,
 )
 from forewarn.core.principal import PrincipalKind, Who, kept_of
@@ -411,6 +412,62 @@ class PrunedDetail(Detail, frozen=True, kw_only=True):
     last_line: int | None = None
 
 
+class AboutWebhook(Detail, frozen=True, kw_only=True):
+    """Which webhook it is about. `to` is its place without the path, which may be a secret."""
+
+    webhook: str
+    name: str
+    to: str
+
+
+class WebhookMadeDetail(AboutWebhook, frozen=True, kw_only=True):
+    """A webhook was made. Empty `scopes` and `kinds` let every line through."""
+
+    format: WebhookFormat
+    scopes: tuple[str, ...] = ()
+    kinds: tuple[FactKind, ...] = ()
+
+
+class WebhookChangedDetail(WebhookMadeDetail, frozen=True, kw_only=True):
+    """A webhook was changed, and is this now."""
+
+    changed: tuple[str, ...]
+
+
+class WebhookRotatedDetail(AboutWebhook, frozen=True, kw_only=True):
+    """A webhook has a new secret; the one before signs beside it until then, if at all."""
+
+    old_until_ms: int | None = None
+
+
+class WebhookReplayedDetail(AboutWebhook, frozen=True, kw_only=True):
+    """An admin has a webhook go on after another line: the lines after it are sent (again)."""
+
+    before: int
+    after: int
+
+
+class WebhookSkippedDetail(AboutWebhook, frozen=True, kw_only=True):
+    """Lines were pruned before a webhook has sent them; it goes on after the last of those."""
+
+    before: int
+    after: int
+
+
+class WebhookEnabledDetail(AboutWebhook, frozen=True, kw_only=True):
+    """A webhook sends again, from where it has stopped."""
+
+
+class WebhookDisabledDetail(AboutWebhook, frozen=True, kw_only=True):
+    """A webhook sends nothing any more until an admin enables it."""
+
+    because: str
+
+
+class WebhookRemovedDetail(AboutWebhook, frozen=True, kw_only=True):
+    """A webhook was removed."""
+
+
 class AboutToken(Detail, frozen=True, kw_only=True):
     """Which token it is about, and what it lets in; never its secret."""
 
@@ -491,6 +548,14 @@ DETAILS: Mapping[FactKind, type[Detail]] = {
     FactKind.RESTORED: RestoredDetail,
     FactKind.BACKED_UP: BackedUpDetail,
     FactKind.PRUNED: PrunedDetail,
+    FactKind.WEBHOOK_MADE: WebhookMadeDetail,
+    FactKind.WEBHOOK_CHANGED: WebhookChangedDetail,
+    FactKind.WEBHOOK_ROTATED: WebhookRotatedDetail,
+    FactKind.WEBHOOK_REPLAYED: WebhookReplayedDetail,
+    FactKind.WEBHOOK_SKIPPED: WebhookSkippedDetail,
+    FactKind.WEBHOOK_ENABLED: WebhookEnabledDetail,
+    FactKind.WEBHOOK_DISABLED: WebhookDisabledDetail,
+    FactKind.WEBHOOK_REMOVED: WebhookRemovedDetail,
     FactKind.TOKEN_MADE: TokenMadeDetail,
     FactKind.TOKEN_ROTATED: TokenRotatedDetail,
     FactKind.TOKEN_REVOKED: TokenRevokedDetail,

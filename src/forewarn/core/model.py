@@ -416,6 +416,14 @@ class FactKind(StrEnum):
     RESTORED = "restored"
     BACKED_UP = "backed-up"
     PRUNED = "pruned"
+    WEBHOOK_MADE = "webhook-made"
+    WEBHOOK_CHANGED = "webhook-changed"
+    WEBHOOK_ROTATED = "webhook-rotated"
+    WEBHOOK_REPLAYED = "webhook-replayed"
+    WEBHOOK_SKIPPED = "webhook-skipped"
+    WEBHOOK_ENABLED = "webhook-enabled"
+    WEBHOOK_DISABLED = "webhook-disabled"
+    WEBHOOK_REMOVED = "webhook-removed"
     TOKEN_MADE = "token-made"  # noqa: S105 - no secret
     TOKEN_ROTATED = "token-rotated"  # noqa: S105 - no secret
     TOKEN_REVOKED = "token-revoked"  # noqa: S105 - no secret
@@ -458,3 +466,148 @@ class Decision(Struct, frozen=True, kw_only=True):
     hosts: tuple[Host, ...] = ()
     operations: tuple[Operation, ...] = ()
     facts: tuple[Fact, ...] = ()
+
+
+# Where lines of the journal are sent. The rules are in `webhooks`.
+
+
+class WebhookFormat(StrEnum):
+    """In which words a webhook is told."""
+
+    CLOUDEVENTS = "cloudevents"
+    EVENTGRID = "eventgrid"
+    TEXT = "text"  # for chat: {"text": ...}
+
+
+class WebhookCondition(StrEnum):
+    """How a webhook is."""
+
+    OK = "ok"
+    FAILING = "failing"
+    DISABLED = "disabled"
+
+
+class WebhookTerms(Struct, frozen=True, kw_only=True):
+    """What an admin says of a webhook. Empty `scopes` and `kinds` let every line through.
+
+    `batch` is how many lines one request may have.
+    """
+
+    name: str
+    url: str
+    format: WebhookFormat = WebhookFormat.CLOUDEVENTS
+    scopes: tuple[str, ...] = ()
+    kinds: tuple[FactKind, ...] = ()
+    batch: int = 1
+
+
+class Webhook(WebhookTerms, frozen=True, kw_only=True):
+    """A webhook as it is kept.
+
+    The line `number`, of that `generation`, is the last one that its receiver has taken, or that is
+    not for it. `old_secret` signs beside `secret` until `old_until_ms`. `turn` grows with all that
+    an admin does to it: what was sent before says nothing of the webhook as it is now. It fails
+    since `failing_since_ms`, so many times, and was tried in vain for `failing_ms` in all.
+    """
+
+    webhook_id: str
+    secret: str
+    old_secret: str | None = None
+    old_until_ms: int | None = None
+    number: int
+    generation: int
+    turn: int = 1
+    made_ms: int
+    made_by: str
+    failing_since_ms: int | None = None
+    failures: int = 0
+    failing_ms: int = 0
+    failure: str = ""
+    disabled_ms: int | None = None
+    disabled_by: str | None = None
+    disabled_because: str = ""
+
+    @property
+    def condition(self) -> WebhookCondition:
+        if self.disabled_ms is not None:
+            return WebhookCondition.DISABLED
+        return WebhookCondition.FAILING if self.failures else WebhookCondition.OK
+
+
+class WebhookOrder(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=str.lower, tag_field="order"
+):
+    """What is done to a webhook."""
+
+
+class NewWebhook(WebhookOrder, frozen=True, kw_only=True):
+    """Make it, and send the lines after `number`; None: those that come from now on.
+
+    `later`: scopes that are not there yet are meant all the same.
+    """
+
+    terms: WebhookTerms
+    secret: str
+    number: int | None = None
+    later: bool = False
+
+
+class NewTerms(WebhookOrder, frozen=True, kw_only=True):
+    """Have it be as the terms say. Refused if it has changed since `turn`."""
+
+    terms: WebhookTerms
+    turn: int
+    later: bool = False
+
+
+class NewSecret(WebhookOrder, frozen=True, kw_only=True):
+    """Give it another secret; the old one signs too for so long."""
+
+    secret: str
+    overlap_ms: int
+
+
+class Replay(WebhookOrder, frozen=True, kw_only=True):
+    """Have it go on after that line, whatever was sent already."""
+
+    number: int
+
+
+class SwitchOn(WebhookOrder, frozen=True, kw_only=True):
+    """Have it send again, from where it has stopped."""
+
+
+class SwitchOff(WebhookOrder, frozen=True, kw_only=True):
+    """Have it send nothing any more."""
+
+
+class Removal(WebhookOrder, frozen=True, kw_only=True):
+    """Forget it."""
+
+
+AnyWebhookOrder = NewWebhook | NewTerms | NewSecret | Replay | SwitchOn | SwitchOff | Removal
+
+
+class DeliveryProgress(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=str.lower, tag_field="is"
+):
+    """What has come of sending."""
+
+
+class Came(DeliveryProgress, frozen=True, kw_only=True):
+    """Its receiver has taken the lines up to `number`; `skipped`: they were pruned instead."""
+
+    number: int
+    skipped: bool = False
+
+
+class Failing(DeliveryProgress, frozen=True, kw_only=True):
+    """It fails: so many times by now, for so long in all. `ends`: it is given up."""
+
+    failures: int
+    failing_ms: int
+    why: str
+    ends: bool = False
+
+
+AnyProgress = Came | Failing

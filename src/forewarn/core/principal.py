@@ -84,10 +84,11 @@ def refuse_name(name: str, whose: str) -> None:
 TICKER = _control("ticker")
 CLOCK = _control("clock")
 INVENTORY_FILE = _control("inventory")
+WEBHOOKS = _control("webhooks")  # what sends the feed to its webhooks
 POLICY = _control("policy")  # of a scope: what its owner orders needs no approval
 
 OPERATOR_NAME_CHARS_MAX = 64
-RESERVED_NAMES = frozenset(part.name for part in (TICKER, CLOCK, INVENTORY_FILE, POLICY))
+RESERVED_NAMES = frozenset(part.name for part in (TICKER, CLOCK, INVENTORY_FILE, WEBHOOKS, POLICY))
 OPERATOR_NAME_ACCEPTED = (
     f"1 to {OPERATOR_NAME_CHARS_MAX} printable characters, no space at either end, and none of "
     + ", ".join(sorted(RESERVED_NAMES))

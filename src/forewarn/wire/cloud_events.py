@@ -75,6 +75,14 @@ TYPES: Mapping[FactKind, str] = {
     FactKind.RESTORED: "service.restored.v1",
     FactKind.BACKED_UP: "service.backed-up.v1",
     FactKind.PRUNED: "service.pruned.v1",
+    FactKind.WEBHOOK_MADE: "webhook.made.v1",
+    FactKind.WEBHOOK_CHANGED: "webhook.changed.v1",
+    FactKind.WEBHOOK_ROTATED: "webhook.rotated.v1",
+    FactKind.WEBHOOK_REPLAYED: "webhook.replayed.v1",
+    FactKind.WEBHOOK_SKIPPED: "webhook.skipped.v1",
+    FactKind.WEBHOOK_ENABLED: "webhook.enabled.v1",
+    FactKind.WEBHOOK_DISABLED: "webhook.disabled.v1",
+    FactKind.WEBHOOK_REMOVED: "webhook.removed.v1",
     FactKind.TOKEN_MADE: "access.token-made.v1",
     FactKind.TOKEN_ROTATED: "access.token-rotated.v1",
     FactKind.TOKEN_REVOKED: "access.token-revoked.v1",
@@ -301,7 +309,9 @@ def schema(name: str) -> bytes | None:
     data["properties"]["kind"] = {"const": kind.value}
     for part in parts.values():
         part.pop("additionalProperties", None)  # later versions say more
-    parts.pop("FactKind", None)
+    kinds = parts.pop("FactKind", None)
+    if b"#/$defs/FactKind" in msgspec.json.encode([data, parts]):  # the detail names kinds itself
+        parts["FactKind"] = kinds
     return msgspec.json.encode(
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -25,6 +25,8 @@ from forewarn.core.model import (
     Outcome,
     Phase,
     ScopeKind,
+    WebhookCondition,
+    WebhookFormat,
 )
 from forewarn.core.notice import NoticeVerdict
 from forewarn.core.principal import PrincipalKind
@@ -549,6 +551,69 @@ class TokenPage(AnswerBody, frozen=True, kw_only=True):
     """All tokens by name, those that have ended too."""
 
     items: tuple[TokenJson, ...]
+    more: bool
+
+
+# Where the feed is sent.
+
+
+class WebhookAnswerJson(AnswerBody, frozen=True, kw_only=True):
+    """What the receiver of a webhook has answered. `status` is 0 where there is no answer.
+
+    `said` is how it begins, `address` where it was. `taken`: it has what it was sent.
+    """
+
+    at: Time
+    taken: bool
+    status: int
+    problem: str
+    took_ms: int
+    address: str
+    said: str
+
+
+class WebhookJson(AnswerBody, frozen=True, kw_only=True):
+    """A webhook, without its secrets. `after` is the last line that its receiver has.
+
+    `behind` is how many lines of the journal follow that one, for it or not. `last` and `next_try`
+    are there while the service knows them: not after a restart.
+    """
+
+    webhook_id: str
+    name: str
+    url: str
+    format: WebhookFormat
+    scopes: tuple[str, ...]
+    kinds: tuple[FactKind, ...]
+    batch: int
+    condition: WebhookCondition
+    after: str
+    behind: int
+    turn: int
+    made: Time
+    made_by: str
+    old_secret_until: Time | None
+    failing_since: Time | None
+    failures: int
+    failure: str
+    disabled: Time | None
+    disabled_by: str | None
+    disabled_because: str
+    next_try: Time | None = None
+    last: WebhookAnswerJson | None = None
+
+
+class WebhookShown(WebhookJson, frozen=True, kw_only=True):
+    """A webhook with its secret, which is shown this once. `note` says why it is not, if so."""
+
+    secret: str | None
+    note: str
+
+
+class WebhookPage(AnswerBody, frozen=True, kw_only=True):
+    """All webhooks by name."""
+
+    items: tuple[WebhookJson, ...]
     more: bool
 
 

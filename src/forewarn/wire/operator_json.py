@@ -17,6 +17,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
     Vm,
+    Webhook,
     Window,
 )
 from forewarn.core.tokens import Token
@@ -208,6 +209,33 @@ def operation_as(kind: type[O], operation: Operation, **more: object) -> O:
         outcome=operation.outcome,
         revision=operation.revision,
         **more,
+    )
+
+
+def webhook_json(webhook: Webhook, end: int, now_ms: int) -> answers.WebhookJson:
+    """The webhook, as far as it is kept; `end` is that of the journal."""
+    until_ms = webhook.old_until_ms
+    return answers.WebhookJson(
+        webhook_id=webhook.webhook_id,
+        name=webhook.name,
+        url=webhook.url,
+        format=webhook.format,
+        scopes=webhook.scopes,
+        kinds=webhook.kinds,
+        batch=webhook.batch,
+        condition=webhook.condition,
+        after=f"{webhook.generation}-{webhook.number}",
+        behind=max(0, end - webhook.number),
+        turn=webhook.turn,
+        made=needed_time_text(webhook.made_ms),
+        made_by=webhook.made_by,
+        old_secret_until=time_text(until_ms) if until_ms and until_ms > now_ms else None,
+        failing_since=time_text(webhook.failing_since_ms),
+        failures=webhook.failures,
+        failure=webhook.failure,
+        disabled=time_text(webhook.disabled_ms),
+        disabled_by=webhook.disabled_by,
+        disabled_because=webhook.disabled_because,
     )
 
 

@@ -236,6 +236,7 @@ class ControlService:
                 issuers=issuers,
                 console=console,
                 socket_groups=settings.socket_groups,
+                webhooks=parts.webhooks(),
             )
             async with (
                 serving(app, settings.operator, tls=tls) as url,
@@ -349,6 +350,7 @@ class ControlService:
             self.parts.ticker.run,
             RetentionLoop(self.parts.control, self._settings.retention_days).run,
             self._inventories.run,
+            self.parts.send_to_webhooks,
             self.membership.run,
         )
         tasks = [loop.create_task(run()) for run in loops]

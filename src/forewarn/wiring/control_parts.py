@@ -25,7 +25,6 @@ from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.liveness import Observed
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.inventory.file_reader import ReadFiles
-from forewarn.control.journal_log import JournalLog
 from forewarn.control.loops import TickerLoop
 from forewarn.control.metrics import ControlMetrics
 from forewarn.control.published_fleet import PublishedFleet
@@ -41,8 +40,11 @@ from forewarn.wiring.process import Growing, die
 
 if TYPE_CHECKING:
     from forewarn.api.console.mount import ConsoleSetup
+    from forewarn.api.webhook_routes import WebhookSetup
     from forewarn.control.feed import Feed
     from forewarn.control.inventory.apply import Inventories
+    from forewarn.control.journal_log import JournalLog
+    from forewarn.control.webhook_sender import WebhookSender
 
 log = Log(__name__)
 
@@ -114,9 +116,8 @@ class ControlParts:
         self.fleet.on_publish(show)
         self.fleet.on_publish(self.measures.committed)
         self.fleet.on_publish(self._fleet_measures.committed)
-        self._journal_log = JournalLog() if settings.log_journal else None
-        if self._journal_log is not None:
-            self.fleet.on_publish(self._journal_log.committed)
+        self._journal_log = self._logging() if settings.log_journal else None
+        self._webhook_came = asyncio.Event()
         self.fleet.on_publish(self._ring_all)
         self.doorbell = Doorbell()
         self.measures.count(
@@ -139,6 +140,40 @@ class ControlParts:
         feed = Feed(self.control)
         self.measures.add(feed)
         return feed
+
+    @cached_property
+    def webhook_sender(self) -> WebhookSender:
+        """Who sends to webhooks. With the first one: most services have none."""
+        from forewarn.wiring.webhooks import new_sender  # noqa: PLC0415 - see above
+
+        settings = self.settings
+        sender = new_sender(
+            self.control, self.feed, targets=settings.webhook_targets, place=settings.place()
+        )
+        self.measures.add(sender)
+        return sender
+
+    def webhooks(self) -> WebhookSetup:
+        """What the operator API is told of webhooks."""
+        from forewarn.api.webhook_routes import WebhookSetup  # noqa: PLC0415 - with the API
+
+        return WebhookSetup(
+            listed=self.settings.webhook_targets, sender=lambda: self.webhook_sender
+        )
+
+    async def send_to_webhooks(self) -> None:
+        """Send to webhooks, from the first one on, until canceled: who leads runs this."""
+        while not self.fleet.webhooks:
+            await self._webhook_came.wait()
+        await self.webhook_sender.run()
+
+    def _logging(self) -> JournalLog:
+        # Most emulators log no journal, and every module costs their start.
+        from forewarn.control.journal_log import JournalLog  # noqa: PLC0415 - see above
+
+        journal_log = JournalLog()
+        self.fleet.on_publish(journal_log.committed)
+        return journal_log
 
     def _measuring(self, snapshot: Snapshot) -> ControlMetrics:
         """The numbers of this control, which begin with what is stored."""
@@ -206,6 +241,8 @@ class ControlParts:
         """Ring all parts that may have to look again."""
         if any(change.scopes or change.operations or change.hosts for change in changes):
             self._ring()
+        if any(change.webhooks for change in changes):
+            self._webhook_came.set()
         self.doorbell.ring()
 
     def inventories(

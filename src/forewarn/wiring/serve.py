@@ -182,6 +182,7 @@ class EmbeddedService:
             issuers=issuers,
             console=console,
             socket_groups=settings.socket_groups,
+            webhooks=parts.webhooks(),
         )
 
     async def _apply_inventory(self) -> None:
@@ -237,6 +238,7 @@ class EmbeddedService:
             self._parts.guests.run,
             self._follow_fleet,
             self._inventories.run,
+            self._parts.send_to_webhooks,
         )
         tasks = [loop.create_task(run()) for run in loops]
         stopping = loop.create_task(self._told_to_stop.wait())

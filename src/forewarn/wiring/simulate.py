@@ -353,12 +353,22 @@ class Emulator:
                 by=self.by,
                 socket_by=self.by,  # who runs an emulator is its operator, on every machine alike
                 issuers=await opened.enter_async_context(issuers),
+                webhooks=self._parts.webhooks(),
             )
             url = await opened.enter_async_context(serving(app, listen, tls=tls))
             self.console.url = url
+            sending = asyncio.create_task(self._parts.send_to_webhooks())
+            opened.push_async_callback(self._end, sending)
             if by_socket:
                 await opened.enter_async_context(serving_socket(app, self._plan.settings))
             yield url
+
+    async def _end(self, task: asyncio.Task[None]) -> None:
+        """Cancel a task that runs for ever, and wait until it has ended."""
+        task.cancel()
+        for error in await asyncio.gather(task, return_exceptions=True):
+            if isinstance(error, Exception):
+                self.broke(error)
 
     def _routes(self) -> Sequence[RouteSpec]:
         from forewarn.emulator.clock_routes import clock_routes  # noqa: PLC0415 - as in `operator`

@@ -30,6 +30,7 @@ from forewarn.core.model import (
     Scope,
     ScopeHold,
     Vm,
+    Webhook,
     Window,
 )
 from forewarn.core.tokens import Token
@@ -76,6 +77,7 @@ DEPARTED_VMS = StoreTable("departed_vm", DepartedVm, parts=(pair("key", "name", 
 DEFINITIONS = StoreTable("definition", VmDefinition, columns={"text": "definition"})
 FIRST_READS = StoreTable("receipt", FirstRead)
 TOKENS = StoreTable("token", Token)
+WEBHOOKS = StoreTable("webhook", Webhook)
 REMEMBERED = StoreTable("remembered", RememberedAnswer, columns={"key": "idempotency_key"})
 
 
@@ -135,6 +137,7 @@ WRITES: Mapping[str, str] = {
     "upsert_definition": DEFINITIONS.upsert(key=("vm",)),
     "upsert_departed_vm": DEPARTED_VMS.upsert(key=("name", "vm_id")),
     "upsert_token": TOKENS.upsert(key=("token_id",)),
+    "upsert_webhook": WEBHOOKS.upsert(key=("webhook_id",)),
     # The first receipt and the first answer stay.
     "insert_first_read": FIRST_READS.insert(conflict="event_id, vm"),
     "insert_remembered": REMEMBERED.insert(conflict="idempotency_key"),

@@ -356,6 +356,9 @@ class _Saving:
         gone = ({"token_id": token_id} for token_id in change.removed_tokens)
         self._database.write_all("delete_token", gone)
         self._database.write_all("upsert_token", map(rows.TOKENS.cells, change.tokens))
+        gone = ({"webhook_id": webhook_id} for webhook_id in change.removed_webhooks)
+        self._database.write_all("delete_webhook", gone)
+        self._database.write_all("upsert_webhook", map(rows.WEBHOOKS.cells, change.webhooks))
         if change.remembered is not None:
             self._remember(change.remembered)
         if change.heartbeat_ms is not None:
@@ -641,6 +644,7 @@ def _snapshot(reading: QueryReader, commits: int) -> Snapshot:
         shown={r["name"]: r["shown_commit"] for r in reading.rows("shown_commits")},
         journal=_journal_extent(reading),
         tokens=tuple(map(rows.TOKENS.value, reading.rows("tokens"))),
+        webhooks=tuple(map(rows.WEBHOOKS.value, reading.rows("webhooks"))),
     )
 
 

@@ -57,6 +57,7 @@ _VALUES: dict[str, Callable[[sqlite3.Row], object]] = {
     "departed_vm": rows.DEPARTED_VMS.value,
     "remembered": rows.REMEMBERED.value,
     "token": rows.TOKENS.value,
+    "webhook": rows.WEBHOOKS.value,
 }
 
 

@@ -188,6 +188,14 @@ SELECT * FROM token ORDER BY token_id;
 -- A token that ended long ago makes room.
 DELETE FROM token WHERE token_id = :token_id;
 
+-- name: webhooks
+-- Every webhook, also those that are disabled.
+SELECT * FROM webhook ORDER BY webhook_id;
+
+-- name: delete_webhook
+-- A webhook that an admin has removed.
+DELETE FROM webhook WHERE webhook_id = :webhook_id;
+
 -- name: first_reads
 -- The receipts of an event, oldest first.
 SELECT * FROM receipt WHERE event_id = :event_id ORDER BY read_ms, vm;
