@@ -233,7 +233,7 @@ class FleetSummary:
     def counts(self) -> Mapping[HostCondition, int]:
         """How many hosts are how."""
         self._look_at_touched()
-        return {condition: len(places) for condition, places in self._that_are.items()}
+        return {one: len(places) for one, places in self._that_are.items() if places}
 
     def hosts_that_are(self, condition: HostCondition, hosts_max: int) -> Iterator[str]:
         """The first hosts that are so, in their order, at most so many."""

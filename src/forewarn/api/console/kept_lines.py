@@ -59,7 +59,10 @@ class NewestLines:
 
 
 class EndedOfLate:
-    """The orders that have ended in the last hours. `told` is called when more is known of them."""
+    """The orders that have ended in the last hours.
+
+    `told` is called when they are known after a page could not wait for them.
+    """
 
     def __init__(self, control: Control, *, told: Callable[[], None]) -> None:
         self._control = control
@@ -67,6 +70,7 @@ class EndedOfLate:
         self._known = EndedOrders(operations=(), events=())
         self._stale = True
         self._reading: asyncio.Task[None] | None = None
+        self._owed = False  # a page was drawn without them
         self.reads = 0
 
     def committed(self, changes: Sequence[Change]) -> None:
@@ -78,7 +82,8 @@ class EndedOfLate:
         if self._stale and self._reading is None:
             self._reading = asyncio.create_task(self._read())
         if self._reading is not None:
-            await asyncio.wait({self._reading}, timeout=WAIT_S)
+            _, late = await asyncio.wait({self._reading}, timeout=WAIT_S)
+            self._owed = self._owed or bool(late)
         return self._known
 
     async def _read(self) -> None:
@@ -93,4 +98,6 @@ class EndedOfLate:
             return
         finally:
             self._reading = None
-        self._told()
+        if self._owed:
+            self._owed = False
+            self._told()

@@ -108,6 +108,7 @@ class PageStream:
         self.news = asyncio.Event()  # there may be something to draw
         self.touched = False  # by a commit, since it was made
         self.revision = 0
+        self.rung_for = 0  # the revision that tabs were told to look at
         self.before = 0  # the revision before
         self.message = b""  # from there to here
         self.used_s = 0.0
@@ -187,8 +188,8 @@ class Hub:
     def _more_is_known(self, block: str) -> None:
         for feed in self._feeds.values():
             if block in feed.drawn:
-                feed.drawn[block].stale = True
-                feed.news.set()
+                feed.drawn[block].made_s = float("-inf")
+                feed.touch()
 
     def _close(self) -> None:
         for feed in self._feeds.values():
@@ -422,7 +423,10 @@ class Hub:
 
 
 async def _wake(feed: PageStream) -> None:
-    """Ring for its tabs, some at a time."""
+    """Ring for its tabs, some at a time, if there is something new for them."""
+    if feed.rung_for == feed.revision:
+        return
+    feed.rung_for = feed.revision
     for number, tab in enumerate(list(feed.tabs), 1):
         tab.set()
         if not number % WOKEN_AT_ONCE:
