@@ -20,6 +20,7 @@ from bench import (
     approvals,
     attacks,
     commands,
+    consoles,
     emulator,
     figures,
     guest,
@@ -65,6 +66,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "link_cost": link_cost.of_a_change,
     "reports": reports.of_one_host,
     "hosts": hosts.in_daily_life,
+    "consoles": consoles.of_a_large_fleet,
     "rig": rigged.from_approval_to_action,
     "simulation": simulated.worlds,
 }

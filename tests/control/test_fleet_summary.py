@@ -77,7 +77,7 @@ def test_a_host_that_falls_silent_is_found_by_looking_again_in_slices() -> None:
     for _ in range(4):
         found |= summary.look_again(3)
     assert found == {7: SILENT}
-    assert list(summary.hosts_that_are(SILENT)) == ["h7"]
+    assert list(summary.hosts_that_are(SILENT, 10)) == ["h7"]
     assert summary.counts() == {WELL: 9, SILENT: 1}
 
 

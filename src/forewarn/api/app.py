@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -132,8 +134,11 @@ def _starlette(specs: Sequence[RouteSpec], middleware: Sequence[Middleware]) -> 
     return app
 
 
-def _console(**what: Any) -> ASGIApp:
-    """The console. With its first request: it loads what no program needs that asks the API."""
-    from forewarn.api.console.app import make_console  # noqa: PLC0415 - see above
+async def _console(**what: Any) -> ASGIApp:
+    """The console. With its first request: it loads what no program needs that asks the API.
 
-    return make_console(**what)
+    It is loaded on another thread, so that guests do not wait for it.
+    """
+    console = await asyncio.to_thread(import_module, "forewarn.api.console.app")
+    made: ASGIApp = await console.make_console(**what)
+    return made

@@ -10,17 +10,22 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import islice
+from heapq import nsmallest
+from itertools import islice, takewhile
 
+from forewarn.control import slices
+from forewarn.control.first_names import FirstNames
 from forewarn.control.fleet_reader import FleetReader
 from forewarn.control.published_fleet import PublishedFleet
+from forewarn.control.slices import Walk
 from forewarn.core import notice, scheduling
 from forewarn.core.model import Health, Host, OperationPhase, Phase, ScheduledEvent, Scope
 from forewarn.ports import Change
 
 _NUMBERS = re.compile(r"(\d+)")
+_SLICE = 500  # scopes that are taken over before others have their turn
 _NO_EVENTS: Counter[Phase] = Counter()
 
 
@@ -59,42 +64,56 @@ def asks_for_consent(event: ScheduledEvent) -> bool:
 
 
 class FleetSummary:
-    """The summary of one published fleet. Belongs to the event loop; tell it of every commit."""
+    """The summary of one published fleet. Belongs to the event loop; tell it of every commit.
 
-    def __init__(self, fleet: PublishedFleet) -> None:
+    It knows the whole fleet when it is made, or, not `at_once`, when `begin` has ended.
+    """
+
+    def __init__(self, fleet: PublishedFleet, *, at_once: bool = True) -> None:
         self._fleet = fleet
         self.held: set[str] = set()  # scopes that wait to be released
-        self._deaf: set[str] = set()  # scopes of which no VM polls
-        self._polled_ms: dict[str, int] = {}  # of the others
+        self.deaf = FirstNames()  # scopes of which no VM polls: no guest there is told of anything
+        self._polled_ms: dict[str, int] = {}  # of the others, who polled longest ago first
         self._upcoming: list[tuple[int, str]] = []  # (from when on, event id), in order
         self._started: dict[str, str] = {}  # scopes, by event id
         self.unapproved = 0  # scheduled events that guests read and have not approved
         self._of_scope: dict[str, tuple[ScheduledEvent, ...]] = {}  # the open ones that are counted
         self._events_on: dict[str, Counter[Phase]] = {}  # by host
+        self._keys: dict[str, tuple[str | int, ...]] = {}  # what names of hosts are sorted by
         self._names: tuple[str, ...] = ()
         self._places: dict[str, int] = {}
         self._conditions: list[HostCondition] = []
+        self._that_are: dict[HostCondition, set[int]] = {one: set() for one in HostCondition}
         self._touched: set[str] = set()
+        self._came_or_left = True
         self._swept = 0
-        for scope in fleet.scopes.values():
-            self._keep(scope)
-        self._arrange_hosts()
+        self.looked_at = 0  # hosts, since it was made
+        if at_once:
+            slices.at_once(self.begin())
+
+    def begin(self) -> Walk[None]:
+        """Take the whole fleet over. Commits in between are told as always."""
+        known = list(self._fleet.scopes)
+        for start in range(0, len(known), _SLICE):
+            for name in known[start : start + _SLICE]:
+                scope = self._fleet.scope(name)
+                if scope is not None:
+                    self._keep(scope)
+            yield
+        self._polled_ms = dict(sorted(self._polled_ms.items(), key=lambda polled: polled[1]))
 
     def committed(self, changes: Sequence[Change]) -> None:
         """Take over what a commit has changed, once it can be read in the fleet."""
-        came_or_left = False
         for change in changes:
             for _, scope in change.scopes:
                 self._keep(self._fleet.scope(scope.name) or scope)
             for name in change.removed_scopes:
                 self._forget(name)
             for before, host in change.hosts:
-                came_or_left = came_or_left or before is None
+                self._came_or_left = self._came_or_left or before is None
                 self._touched.add(host.name)
-            came_or_left = came_or_left or bool(change.removed_hosts)
+            self._came_or_left = self._came_or_left or bool(change.removed_hosts)
             self._touched.update(operation.host for _, operation in change.operations)
-        if came_or_left:
-            self._arrange_hosts()
 
     # Scopes and events.
 
@@ -104,19 +123,21 @@ class FleetSummary:
         else:
             self.held.add(scope.name)
         if not scheduling.is_enabled(scope, self._fleet.policy):
-            self._deaf.add(scope.name)
+            self.deaf.add(scope.name)
             self._polled_ms.pop(scope.name, None)
         else:
-            self._deaf.discard(scope.name)
-            if scope.enabled and scope.polled_ms is not None:
-                self._polled_ms[scope.name] = scope.polled_ms
+            self.deaf.discard(scope.name)
+            polled_ms = scope.polled_ms if scope.enabled else None
+            if polled_ms is not None and self._polled_ms.get(scope.name) != polled_ms:
+                self._polled_ms.pop(scope.name, None)
+                self._polled_ms[scope.name] = polled_ms
         before = self._of_scope.get(scope.name, ())
         if before is not scope.events:
             self._count_events(scope.name, before, scope.events)
 
     def _forget(self, name: str) -> None:
         self.held.discard(name)
-        self._deaf.discard(name)
+        self.deaf.discard(name)
         self._polled_ms.pop(name, None)
         self._count_events(name, self._of_scope.get(name, ()), ())
 
@@ -173,12 +194,15 @@ class FleetSummary:
         return len(self._started)
 
     def scheduled(self) -> Iterator[tuple[Scope, ScheduledEvent]]:
-        """Scheduled events with their scopes, by when they may start, the first one first."""
-        return self._found(event_id for _, event_id in self._upcoming)
+        """Scheduled events with their scopes, by when they may start, the first one first.
+
+        Those of now: one that goes before it is reached is left out.
+        """
+        return self._found([event_id for _, event_id in self._upcoming])
 
     def started(self) -> Iterator[tuple[Scope, ScheduledEvent]]:
         """Started events with their scopes, in the order in which they have started."""
-        return self._found(self._started)
+        return self._found(list(self._started))
 
     def _found(self, event_ids: Iterable[str]) -> Iterator[tuple[Scope, ScheduledEvent]]:
         for event_id in event_ids:
@@ -186,20 +210,18 @@ class FleetSummary:
             if found is not None:
                 yield found
 
-    @property
-    def deaf(self) -> Collection[str]:
-        """The scopes of which no VM polls: no guest there is told of anything."""
-        return self._deaf
-
     def unheard_since(self, at_ms: int) -> list[tuple[int, str]]:
         """(last poll, scope) of those that are told and have not polled since then."""
-        return [(polled, name) for name, polled in self._polled_ms.items() if polled < at_ms]
+        # Polls come in the order of time, or nearly so: who comes late is found a little later.
+        found = takewhile(lambda polled: polled[1] < at_ms, self._polled_ms.items())
+        return [(polled_ms, name) for name, polled_ms in found]
 
     # Hosts.
 
     @property
     def host_names(self) -> tuple[str, ...]:
         """All hosts, as people sort names. Places in it stand until a host comes or leaves."""
+        self._arrange_hosts()
         return self._names
 
     @property
@@ -210,12 +232,13 @@ class FleetSummary:
 
     def counts(self) -> Mapping[HostCondition, int]:
         """How many hosts are how."""
-        return Counter(self.conditions)
+        self._look_at_touched()
+        return {one: len(places) for one, places in self._that_are.items() if places}
 
-    def hosts_that_are(self, condition: HostCondition) -> Iterator[str]:
-        """The hosts that are so, in their order."""
-        conditions = self.conditions
-        return (name for name, one in zip(self._names, conditions, strict=True) if one is condition)
+    def hosts_that_are(self, condition: HostCondition, hosts_max: int) -> Iterator[str]:
+        """The first hosts that are so, in their order, at most so many."""
+        self._look_at_touched()
+        return (self._names[place] for place in nsmallest(hosts_max, self._that_are[condition]))
 
     def look_again(self, hosts_max: int) -> dict[int, HostCondition]:
         """Look at what a commit has touched and at the next so many hosts: what has changed.
@@ -230,6 +253,7 @@ class FleetSummary:
         return changed
 
     def _look_at_touched(self) -> dict[int, HostCondition]:
+        self._arrange_hosts()
         touched, self._touched = self._touched, set()
         changed: dict[int, HostCondition] = {}
         for name in touched:
@@ -239,16 +263,30 @@ class FleetSummary:
         return changed
 
     def _look_at(self, place: int, changed: dict[int, HostCondition]) -> None:
+        self.looked_at += 1
         host = self._fleet.host(self._names[place])
         found = HostCondition.WELL if host is None else self._condition(host)
-        if found is not self._conditions[place]:
+        before = self._conditions[place]
+        if found is not before:
+            self._that_are[before].discard(place)
+            self._that_are[found].add(place)
             self._conditions[place] = changed[place] = found
 
     def _arrange_hosts(self) -> None:
-        self._names = tuple(sorted(self._fleet.hosts_by_name, key=natural))
+        """Give each host its place anew if one came or left."""
+        if not self._came_or_left:
+            return
+        self._came_or_left = False
+        before = dict(zip(self._names, self._conditions, strict=True))
+        hosts = self._fleet.hosts_by_name
+        self._keys = {name: self._keys.get(name) or natural(name) for name in hosts}
+        self._names = tuple(sorted(hosts, key=self._keys.__getitem__))
         self._places = {name: place for place, name in enumerate(self._names)}
-        self._conditions = [HostCondition.WELL] * len(self._names)
-        self._touched = set(self._names)
+        self._conditions = [before.get(name, HostCondition.WELL) for name in self._names]
+        self._that_are = {one: set() for one in HostCondition}
+        for place, condition in enumerate(self._conditions):
+            self._that_are[condition].add(place)
+        self._touched.update(name for name in self._names if name not in before)
         self._swept = 0
 
     def _condition(self, host: Host) -> HostCondition:

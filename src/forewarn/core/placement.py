@@ -146,10 +146,22 @@ def places(fleet: Fleet) -> tuple[tuple[Host, int], ...]:
     for host in fleet.hosts():
         if not open_to_placement(host, fleet):
             continue
-        load = fleet.vm_count(host.name) + len(fleet.arriving(host.name))
-        if host.capacity is None or load < host.capacity:
-            found.append((host, load))
+        there = load(host, fleet)
+        if host.capacity is None or there < host.capacity:
+            found.append((host, there))
     return tuple(sorted(found, key=lambda place: (place[1], place[0].name)))
+
+
+def load(host: Host, fleet: Fleet) -> int:
+    """The VMs of a host: there and on the way there."""
+    return fleet.vm_count(host.name) + len(fleet.arriving(host.name))
+
+
+def places_left(host: Host, fleet: Fleet) -> int | None:
+    """How many more VMs a host can take now: 0 while it is closed, None without a limit."""
+    if not open_to_placement(host, fleet):
+        return 0
+    return None if host.capacity is None else max(0, host.capacity - load(host, fleet))
 
 
 def choose_target(scope: Scope, vm: Vm, fleet: Fleet, planned: Mapping[str, int]) -> str | None:

@@ -16,7 +16,7 @@ from forewarn.api.console import gate, rendering
 from forewarn.api.console.blocks import View, view_named
 from forewarn.api.console.desk import Desk
 from forewarn.api.console.entering import Entering
-from forewarn.api.console.live import Hub, Position, read_position
+from forewarn.api.console.live import STREAMS_MAX, Hub, Position, read_position
 from forewarn.api.console.looking import Looking
 from forewarn.api.console.mount import ConsoleSetup, TokenAccess
 from forewarn.api.console.ordering import Ordering
@@ -33,15 +33,15 @@ from forewarn.wire.problems import status_of
 
 STREAMS_OF_SESSION_MAX = 4  # a browser has six connections to one place, for all its tabs
 POLL_EVERY_S = 5
+CROWD_POLLS_EVERY_S = 15  # where there are as many streams as there may be
 VIEW_CHARS_MAX = 2_000
 ASSETS_KEPT_S = 31_536_000
-POLL_HINT = f'event: poll\ndata: {{"every": {POLL_EVERY_S}}}\n\n'.encode()
 SSE = "text/event-stream"
 
 log = Log(__name__)
 
 
-def make_console(
+async def make_console(
     *,
     control: Control,
     setup: ConsoleSetup,
@@ -52,17 +52,17 @@ def make_console(
     token_access: TokenAccess,
 ) -> ConsoleApp:
     """The console of a service: with the first request to it."""
-    return ConsoleApp(
-        Desk(
-            control=control,
-            setup=setup,
-            specs=specs,
-            measures=measures,
-            doorbell=doorbell,
-            version=version,
-            token_access=token_access,
-        )
+    desk = Desk(
+        control=control,
+        setup=setup,
+        specs=specs,
+        measures=measures,
+        doorbell=doorbell,
+        version=version,
+        token_access=token_access,
     )
+    await desk.begin()
+    return ConsoleApp(desk)
 
 
 class ConsoleApp:
@@ -71,6 +71,7 @@ class ConsoleApp:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.hub = Hub(desk)
+        desk.measures.add(self.hub)
         self._entering = Entering(desk)
         self._open = Router(
             routes=[
@@ -204,8 +205,10 @@ class ConsoleApp:
         if "once" in request.query_params:
             content = await self.hub.once(view, session.access, after)
             return Response(content, media_type=SSE, headers=headers)
-        if session.streams >= STREAMS_OF_SESSION_MAX:
-            return Response(POLL_HINT, media_type=SSE, headers=headers)
+        if session.streams >= STREAMS_OF_SESSION_MAX or self.hub.streams >= STREAMS_MAX:
+            crowd = self.hub.streams >= STREAMS_MAX
+            hint = poll_hint(CROWD_POLLS_EVERY_S if crowd else POLL_EVERY_S)
+            return Response(hint, media_type=SSE, headers=headers)
         secret = gate.read_cookie(request.scope)
         messages = self._messages(session, secret, view, after)
         return StreamingResponse(messages, media_type=SSE, headers=headers)
@@ -222,6 +225,11 @@ class ConsoleApp:
                 yield message
         finally:
             session.streams -= 1
+
+
+def poll_hint(every_s: int) -> bytes:
+    """What a tab is sent that gets no stream: it asks now and then."""
+    return f'event: poll\ndata: {{"every": {every_s}}}\n\n'.encode()
 
 
 def _problem(error: Exception, request: Request) -> tuple[int, str, str]:

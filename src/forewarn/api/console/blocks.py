@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from forewarn.api.console.desk import Desk, need_to_see
+from forewarn.api.console.desk import TAIL_LINES, Desk, need_to_see
 from forewarn.api.console.journal_reading import (
     JournalAsked,
     newest_lines,
@@ -28,20 +28,17 @@ from forewarn.api.console.view_models.lines import Line, line
 from forewarn.api.console.view_models.timeline import RANGES, read_ended, timeline
 from forewarn.api.console.view_models.work import OpenOrders, WorkRow, ended_rows
 from forewarn.api.requests import NAME_CHARS_MAX
+from forewarn.control.slices import in_slices
 from forewarn.core.access import Access, Right
 from forewarn.core.errors import Invalid, NotFound
-from forewarn.core.model import HOUR_MS
-from forewarn.ports import Change, JournalLine, ListFilter, Store
+from forewarn.ports import Change, ListFilter
 
-TAIL_LINES = 14
 ENDED_SHOWN_MAX = 4
-ENDED_READ_MAX = 40
-ENDED_SHOWN_FOR_MS = 6 * HOUR_MS
 THING_LINES = 25
 
 
 class ChangedNames(Struct):
-    """What commits have touched since it was last asked: names and ids."""
+    """What a commit has touched: names and ids."""
 
     scopes: set[str] = field(default_factory=set)
     hosts: set[str] = field(default_factory=set)
@@ -61,6 +58,7 @@ class ChangedNames(Struct):
             for fact in (one.fact for one in change.lines):
                 self.ids.update(one for one in (fact.event_id, fact.operation_id) if one)
                 self.hosts.update(one for one in (fact.host,) if one)
+                self.scopes.update(one for one in (fact.scope,) if one)
 
     def __bool__(self) -> bool:
         return bool(self.scopes or self.hosts or self.ids or self.facts)
@@ -74,12 +72,14 @@ class Block(Struct, frozen=True, kw_only=True):
 
     It is made anew with each commit that touches its view, but not more often than `every_s`, and
     without one after `at_rest_s`: what depends on the time or on what is heard changes by itself.
+    `tells_time`: its text says how long it is until something, or since then.
     """
 
     template: str
     make: Make
     every_s: float = 0.0
     at_rest_s: float = 2.0
+    tells_time: bool = True
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -107,14 +107,17 @@ def now_view(desk: Desk, access: Access) -> View:
 
     def of_look(function: Callable[..., object]) -> Make:
         async def make() -> object:
-            return function(desk.control.fleet.look(), desk.summary, offers)
+            return function(desk.look(), desk.summary, offers)
 
         return make
+
+    async def next_up() -> object:
+        return await in_slices(now.coming_walk(desk.look, desk.summary, offers))
 
     blocks = {
         "broken": Block(template="now/broken.html", make=of_look(now.broken)),
         "work": Block(template="now/work.html", make=partial(_work, desk, access), every_s=0.2),
-        "coming": Block(template="now/coming.html", make=of_look(now.coming), every_s=0.2),
+        "coming": Block(template="now/coming.html", make=next_up, every_s=0.2),
         "consent": Block(template="now/consent.html", make=of_look(now.consent), every_s=0.2),
         "deaf": Block(
             template="now/deaf.html", make=of_look(now.deaf), every_s=2.0, at_rest_s=10.0
@@ -129,46 +132,52 @@ def now_view(desk: Desk, access: Access) -> View:
     }
     if access.all_scopes:
         blocks |= {
-            "legend": Block(template="now/legend.html", make=partial(_legend, desk)),
-            "grid": Block(template="now/grid.html", make=partial(_grid, desk)),
+            **_cells(desk),
             "capacity": Block(
                 template="now/capacity.html",
                 make=partial(_capacity, desk),
                 every_s=10.0,
                 at_rest_s=30.0,
+                tells_time=False,
             ),
         }
-    else:
-        del blocks["notice"], blocks["about"]
-    return View(key="now", blocks=blocks)
+        return View(key="now", blocks=blocks)
+    del blocks["notice"], blocks["about"]
+    own = frozenset(access.scopes)
+    return View(key="now", blocks=blocks, touched=lambda seen: not own.isdisjoint(seen.scopes))
+
+
+def _cells(desk: Desk) -> dict[str, Block]:
+    """The fleet as a grid, and the words that go with it."""
+    return {
+        "legend": Block(template="now/legend.html", make=partial(_legend, desk), tells_time=False),
+        "grid": Block(template="now/grid.html", make=partial(_grid, desk), tells_time=False),
+    }
 
 
 async def _work(desk: Desk, access: Access) -> WorkBlock:
-    since_ms = desk.now_ms() - ENDED_SHOWN_FOR_MS
-    where = ListFilter(since_ms=since_ms)
-    ended = await desk.control.read(lambda s: read_ended(s, where, ENDED_READ_MAX))
+    ended = await desk.ended.newest()
     seen = [event for event in ended.events if access.sees(event.scope)]
     operations = ended.operations if access.all_scopes else ()
+    walk = work.work_walk(desk.look, desk.summary, desk.offers(access))
     return WorkBlock(
-        work=work.work(desk.control.fleet.look(), desk.summary, desk.offers(access)),
-        ended=ended_rows(operations, seen)[:ENDED_SHOWN_MAX],
+        work=await in_slices(walk), ended=ended_rows(operations, seen)[:ENDED_SHOWN_MAX]
     )
 
 
 async def _notice(desk: Desk) -> object:
-    await desk.count_notice()
+    desk.count_notice()
     return desk.ledger.week(desk.now_ms())
 
 
 async def _tail(desk: Desk, access: Access) -> Tail:
-    lines = await desk.control.read(partial(_newest, access, TAIL_LINES))
-    return Tail(lines=tuple(line(one) for one in reversed(lines)))
-
-
-def _newest(access: Access, count: int, store: Store) -> Sequence[JournalLine]:
     if access.all_scopes:
-        return newest_lines(store, ListFilter(), count)
-    return newest_of_scopes(store, access.scopes, ListFilter(), count)
+        lines = await desk.newest.newest()
+    else:
+        lines = await desk.control.read(
+            lambda store: newest_of_scopes(store, access.scopes, ListFilter(), TAIL_LINES)
+        )
+    return Tail(lines=tuple(line(one) for one in reversed(lines)))
 
 
 async def _grid(desk: Desk) -> object:
@@ -180,7 +189,7 @@ async def _legend(desk: Desk) -> object:
 
 
 async def _capacity(desk: Desk) -> object:
-    return now.capacity(desk.control.fleet.look())
+    return await in_slices(now.capacity_walk(desk.look))
 
 
 async def _about(desk: Desk) -> object:
@@ -204,7 +213,7 @@ def event_of(desk: Desk, access: Access, event_id: str) -> View:
     async def make() -> object:
         read = await desk.control.read(lambda store: event_view.read_event(store, event_id))
         need_to_see(access, read.event.scope, f"event {event_id}")
-        return event_view.event_page(desk.control.fleet.look(), read, offers)
+        return event_view.event_page(desk.look(), read, offers)
 
     return _single(f"event:{event_id}", "event.html", make, lambda seen: event_id in seen.ids)
 
@@ -215,7 +224,7 @@ def operation_of(desk: Desk, access: Access, operation_id: str) -> View:
 
     async def make() -> object:
         read = await desk.control.read(lambda store: things.read_operation(store, operation_id))
-        return things.operation_page(desk.control.fleet.look(), read, offers)
+        return things.operation_page(desk.look(), read, offers)
 
     key = f"operation:{operation_id}"
     return _single(key, "operation.html", make, lambda seen: operation_id in seen.ids)
@@ -227,7 +236,7 @@ def _thing(
     async def make() -> object:
         lines = await desk.control.read(lambda store: newest_lines(store, where, THING_LINES))
         offers = desk.offers(access)
-        return page(desk.control.fleet.look(), name, tuple(reversed(lines)), offers)
+        return page(desk.look(), name, tuple(reversed(lines)), offers)
 
     return make
 
@@ -263,21 +272,18 @@ def _single(key: str, template: str, make: Make, touched: Callable[[ChangedNames
 
 def fleet_of(desk: Desk, access: Access) -> View:
     async def make() -> object:
-        return fleet_page(desk.control.fleet.look(), desk.summary, desk.offers(access))
+        return fleet_page(desk.look(), desk.summary, desk.offers(access))
 
-    blocks = {
-        "legend": Block(template="now/legend.html", make=partial(_legend, desk)),
-        "grid": Block(template="now/grid.html", make=partial(_grid, desk)),
-        "listening": Block(template="fleet/listening.html", make=make, every_s=2.0, at_rest_s=10.0),
-    }
-    if not access.all_scopes:
-        del blocks["grid"], blocks["legend"]
+    blocks = _cells(desk) if access.all_scopes else {}
+    blocks["listening"] = Block(
+        template="fleet/listening.html", make=make, every_s=2.0, at_rest_s=10.0
+    )
     return View(key="fleet", blocks=blocks)
 
 
 def inbox_of(desk: Desk, access: Access) -> View:
     async def make() -> object:
-        return inbox.inbox(desk.control.fleet.look(), desk.summary, desk.offers(access))
+        return inbox.inbox(desk.look(), desk.summary, desk.offers(access))
 
     return View(
         key="inbox",
@@ -296,7 +302,7 @@ def timeline_of(desk: Desk, access: Access, range_: str, scope: str, host: str) 
             host=host or None,
         )
         ended = await desk.control.read(lambda store: read_ended(store, where))
-        look = desk.control.fleet.look()
+        look = desk.look()
         offers = desk.offers(access)
         return timeline(look, desk.summary, ended, offers, range_=range_, scope=scope, host=host)
 

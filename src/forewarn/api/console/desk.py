@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from forewarn.api.access import access_of
 from forewarn.api.console.gate import session_of
+from forewarn.api.console.kept_lines import EndedOfLate, NewestLines
 from forewarn.api.console.mount import ConsoleSetup, TokenAccess
 from forewarn.api.console.rendering import Pages
 from forewarn.api.console.view_models import inbox
@@ -21,9 +22,17 @@ from forewarn.api.console.view_models.values import ConsentNeeded, Offers
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.route_table import RouteSpec
 from forewarn.control.control import Control
+from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import FleetSummary
 from forewarn.control.metrics import ControlMetrics
+from forewarn.control.slices import in_slices
 from forewarn.core.access import Access, Right
+from forewarn.logs import Log
+from forewarn.ports import StoreFailed
+
+log = Log(__name__)
+
+TAIL_LINES = 14  # of the journal, on the Now page
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -111,13 +120,41 @@ class Desk:
             for spec in specs
             if spec.method == "POST"
         }
-        self.summary = FleetSummary(control.fleet)
+        self.summary = FleetSummary(control.fleet, at_once=False)
         self.ledger = NoticeLedger()
-        control.fleet.on_publish(self.summary.committed)
-        control.fleet.on_publish(self.ledger.committed)
+        self.newest = NewestLines(control, TAIL_LINES)
+        self.ended = EndedOfLate(control, told=lambda: self._tell("work"))
+        self._on_news: Callable[[str], None] | None = None
+        self._look: FleetLook | None = None
+        for reader in (self.summary, self.ledger, self.newest, self.ended):
+            control.fleet.on_publish(reader.committed)
         self.more: More = Nothing() if setup.more is None else setup.more(self)
         self.pages = Pages(self.more.packages)
-        self._loading: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Take the fleet over and load the templates, while others have their turns."""
+        await in_slices(self.summary.begin())
+        await asyncio.to_thread(self.pages.load)
+
+    def on_news(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` with the name of a block of which more is known, without a commit."""
+        self._on_news = tell
+
+    def _tell(self, block: str) -> None:
+        if self._on_news is not None:
+            self._on_news(block)
+        self.doorbell.ring()
+
+    def look(self) -> FleetLook:
+        """The fleet as it is now: one look for all that is asked in one turn of the event loop."""
+        if self._look is None:
+            self._look = self.control.fleet.look()
+            asyncio.get_running_loop().call_soon(self._forget_look)
+        return self._look
+
+    def _forget_look(self) -> None:
+        self._look = None
 
     def offers(self, access: Access) -> Offers:
         return Offers(access, self._needed)
@@ -125,19 +162,25 @@ class Desk:
     def now_ms(self) -> int:
         return self.control.clock.now_ms()
 
-    async def count_notice(self) -> None:
-        """Have the notice of the week read, and of what has started since then."""
-        if self._loading is None:
-            self._loading = asyncio.create_task(self._read_week())
-        pending = self.ledger.pending()
-        if pending:
-            self.ledger.add(await self.control.read(lambda store: read_given(store, pending)))
+    def count_notice(self) -> None:
+        """Have the notice of the week read, and of what has started since then. Waits for none."""
+        if self._reading is None and (not self.ledger.known or self.ledger.pending()):
+            self._reading = asyncio.create_task(self._read_notice())
 
-    async def _read_week(self) -> None:
-        now_ms = self.now_ms()
-        self.ledger.add(await self.control.read(lambda store: read_week(store, now_ms)))
-        self.ledger.known = True
-        self.doorbell.ring()
+    async def _read_notice(self) -> None:
+        try:
+            if not self.ledger.known:
+                now_ms = self.now_ms()
+                self.ledger.add(await self.control.read(lambda store: read_week(store, now_ms)))
+                self.ledger.known = True
+            pending = self.ledger.pending()
+            self.ledger.add(await self.control.read(lambda store: read_given(store, pending)))
+        except StoreFailed as why:
+            log.warning("notice_not_read", why=str(why))
+            return
+        finally:
+            self._reading = None
+        self._tell("notice")
 
     # Answers.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -62,18 +63,26 @@ class ConsoleMount:
     browser does not speak it.
     """
 
-    def __init__(self, app: ASGIApp, *, make: Callable[[], ASGIApp]) -> None:
+    def __init__(self, app: ASGIApp, *, make: Callable[[], Awaitable[ASGIApp]]) -> None:
         self._app = app
         self._make = make
         self._console: ASGIApp | None = None
+        self._making: asyncio.Lock | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or PEER_KEY in scope or not _is_below(scope["path"]):
             await self._app(scope, receive, send)
             return
-        if self._console is None:
-            self._console = self._make()
-        await self._console(scope, receive, send)
+        console = self._console or await self._made()
+        await console(scope, receive, send)
+
+    async def _made(self) -> ASGIApp:
+        """The console, made once: who asks meanwhile waits for it."""
+        self._making = self._making or asyncio.Lock()
+        async with self._making:
+            if self._console is None:
+                self._console = await self._make()
+            return self._console
 
 
 def _is_below(path: str) -> bool:

@@ -19,7 +19,7 @@ from forewarn.api.console.view_models.grid import WORDS, Grid
 from forewarn.api.console.view_models.values import Ref
 from forewarn.core.model import SECOND_MS
 from forewarn.text.durations import span
-from forewarn.text.packaged import packaged_bytes, packaged_text
+from forewarn.text.packaged import packaged_bytes, packaged_names, packaged_text
 
 CONSOLE = "forewarn.api.console"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -200,6 +200,13 @@ class Pages:
             return packaged_text(package, path)
         except FileNotFoundError:
             raise TemplateNotFound(name) from None
+
+    def load(self) -> None:
+        """Compile the templates that pages are made of now, and not when they are asked for."""
+        for folder in ("", "now/"):
+            for name in packaged_names(CONSOLE, f"templates/{folder}"):
+                if name.endswith(".html"):
+                    self._environment.get_template(folder + name)
 
     def render(self, template: str, **values: object) -> str:
         self.rendered += 1

@@ -7,7 +7,7 @@ fleet no block looks at more than what is open and what the summary keeps.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -32,7 +32,8 @@ from forewarn.control.fleet_summary import (
     starts_ms,
     why_troubled,
 )
-from forewarn.core import explain, starting
+from forewarn.control.slices import Walk, at_once
+from forewarn.core import explain, placement, starting
 from forewarn.core.model import (
     DAY_MS,
     MINUTE_MS,
@@ -48,7 +49,10 @@ from forewarn.core.reading import Reading
 from forewarn.core.starting import HoldReason
 
 TROUBLES_MAX = 12  # of each kind; the rest are counted
+HOSTS_NAMED_MAX = 200  # of one condition, where a person goes through them
 ROWS_MAX = 10
+EVENTS_IN_SLICE = 200
+HOSTS_IN_SLICE = 400
 EVENTS_LOOKED_AT_MAX = 400  # for VMs that will not hear of what comes
 POLLED_STEP_MS = MINUTE_MS  # a row is not drawn anew with every poll
 OWNER_TAG = "owner"
@@ -83,24 +87,32 @@ class Broken(Struct, frozen=True, kw_only=True):
 
 
 def broken(look: FleetLook, summary: FleetSummary, offers: Offers) -> Broken:
+    hosts = summary.counts() if offers.access.all_scopes else {}
     kinds = [
-        list(_failed_hosts(look, summary, offers)),
-        list(_without_host(look, summary, offers)),
-        list(_held_scopes(look, summary, offers)),
-        list(_troubled_hosts(look, summary, offers)),
-        list(_silent_hosts(look, summary, offers)),
+        _few(_failed_hosts(look, summary, offers), hosts.get(HostCondition.FAILED, 0)),
+        _few(_without_host(look, summary, offers)),
+        _few(_held_scopes(look, summary, offers)),
+        _few(_troubled_hosts(look, summary, offers), hosts.get(HostCondition.TROUBLED, 0)),
+        _few(_silent_hosts(look, summary, offers), hosts.get(HostCondition.SILENT, 0)),
     ]
-    shown = [trouble for found in kinds for trouble in found[:TROUBLES_MAX]]
     everything = offers.access.all_scopes
     scopes = look.scopes if everything else offers.access.scopes
     own = (look.scope(name) for name in offers.access.scopes)
     return Broken(
-        troubles=tuple(shown),
-        more=sum(map(len, kinds)) - len(shown),
+        troubles=tuple(trouble for found, _ in kinds for trouble in found),
+        more=sum(more for _, more in kinds),
         hosts=len(look.hosts_by_name) if everything else 0,
         scopes=len(scopes),
         vms=len(look.scope_of_vm) if everything else sum(len(one.vms) for one in own if one),
     )
+
+
+def _few(found: Iterator[Trouble], total: int | None = None) -> tuple[list[Trouble], int]:
+    """The first of them, and how many more there are; `total` where that is known already."""
+    first = list(islice(found, TROUBLES_MAX))
+    if total is None:
+        return first, sum(1 for _ in found)
+    return first, max(0, total - len(first))
 
 
 def to_decide(look: FleetLook, summary: FleetSummary, offers: Offers) -> Iterator[Trouble]:
@@ -112,7 +124,7 @@ def to_decide(look: FleetLook, summary: FleetSummary, offers: Offers) -> Iterato
 def _failed_hosts(look: FleetLook, summary: FleetSummary, offers: Offers) -> Iterator[Trouble]:
     if not offers.access.all_scopes:
         return
-    for name in summary.hosts_that_are(HostCondition.FAILED):
+    for name in summary.hosts_that_are(HostCondition.FAILED, HOSTS_NAMED_MAX):
         host = look.need_host(name)
         yield Trouble(
             what=f"Host {name} has failed",
@@ -174,7 +186,7 @@ def _held_scopes(look: FleetLook, summary: FleetSummary, offers: Offers) -> Iter
 def _troubled_hosts(look: FleetLook, summary: FleetSummary, offers: Offers) -> Iterator[Trouble]:
     if not offers.access.all_scopes:
         return
-    for name in summary.hosts_that_are(HostCondition.TROUBLED):
+    for name in summary.hosts_that_are(HostCondition.TROUBLED, HOSTS_NAMED_MAX):
         hold = next(iter(starting.host_holds(name, look, look.now_ms)), None)
         yield Trouble(
             what=f"Nothing can start on host {name}",
@@ -187,7 +199,7 @@ def _troubled_hosts(look: FleetLook, summary: FleetSummary, offers: Offers) -> I
 def _silent_hosts(look: FleetLook, summary: FleetSummary, offers: Offers) -> Iterator[Trouble]:
     if not offers.access.all_scopes:
         return
-    for name in summary.hosts_that_are(HostCondition.SILENT):
+    for name in summary.hosts_that_are(HostCondition.SILENT, HOSTS_NAMED_MAX):
         count = look.vm_count(name)
         yield Trouble(
             what=f"Host {name} is silent",
@@ -229,26 +241,42 @@ class Coming(Struct, frozen=True, kw_only=True):
 
 
 def coming(look: FleetLook, summary: FleetSummary, offers: Offers) -> Coming:
+    return at_once(coming_walk(lambda: look, summary, offers))
+
+
+def coming_walk(
+    look: Callable[[], FleetLook], summary: FleetSummary, offers: Offers
+) -> Walk[Coming]:
+    """As `coming`, in slices. `look` is asked anew after each pause."""
     sees = offers.access.sees
-    started = _together(look, (e for s, e in summary.started() if sees(s.name)))
-    scheduled = _together(look, (e for s, e in summary.scheduled() if sees(s.name)))
+    started = yield from _together(e for s, e in summary.started() if sees(s.name))
+    scheduled = yield from _together(e for s, e in summary.scheduled() if sees(s.name))
+    under_way = tuple(_next_row(look(), *one) for one in islice(started.items(), ROWS_MAX))
+    soonest = heapq.nsmallest(ROWS_MAX, scheduled.items(), key=lambda one: _from_ms(one[1]))
     return Coming(
-        under_way=tuple(started[:ROWS_MAX]),
+        under_way=under_way,
         under_way_more=max(0, len(started) - ROWS_MAX),
-        upcoming=tuple(sorted(scheduled, key=lambda row: row.at_ms or 0)[:ROWS_MAX]),
+        upcoming=tuple(_next_row(look(), *one) for one in soonest),
         upcoming_more=max(0, len(scheduled) - ROWS_MAX),
     )
 
 
-def _together(look: FleetLook, events: Iterable[ScheduledEvent]) -> list[NextRow]:
+def _together(events: Iterable[ScheduledEvent]) -> Walk[dict[str, list[ScheduledEvent]]]:
     """Events of one operation, and of one failed host, that are in one phase are one row."""
     groups: dict[str, list[ScheduledEvent]] = {}
-    for event in events:
+    for number, event in enumerate(events, 1):
         key = event.operation_id or event.event_id
         if event.cause is Cause.FAILURE:
             key = f"failed {event.host}"
         groups.setdefault(key, []).append(event)
-    return [_next_row(look, key, found) for key, found in groups.items()]
+        if not number % EVENTS_IN_SLICE:
+            yield
+    return groups
+
+
+def _from_ms(events: Sequence[ScheduledEvent]) -> int:
+    """When all of them may start."""
+    return max(starts_ms(event) for event in events)
 
 
 def _next_row(look: FleetLook, key: str, events: Sequence[ScheduledEvent]) -> NextRow:
@@ -266,7 +294,7 @@ def _next_row(look: FleetLook, key: str, events: Sequence[ScheduledEvent]) -> Ne
         what=what,
         host=first.host,
         vms=sum(len(event.resources) for event in events),
-        at_ms=first.deadline_ms if started else max(starts_ms(event) for event in events),
+        at_ms=first.deadline_ms if started else _from_ms(events),
         started_ms=first.started_ms,
         approved=sum(event.approved_ms is not None for event in events),
         total=len(events),
@@ -378,17 +406,17 @@ def deaf(look: FleetLook, summary: FleetSummary, offers: Offers) -> Deaf:
         for scope, event in islice(upcoming, EVENTS_LOOKED_AT_MAX)
         if (row := _deaf_row(look, scope, event)) is not None
     ]
-    silent = [name for name in summary.deaf if access.sees(name)]
-    stopped = [
-        name
-        for _, name in summary.unheard_since(look.now_ms - AGENTS_SILENT_AFTER_MS)
-        if access.sees(name)
-    ]
+    unheard = summary.unheard_since(look.now_ms - AGENTS_SILENT_AFTER_MS)
+    stopped = [name for _, name in unheard if access.sees(name)]
+    silent = len(summary.deaf), summary.deaf.first(ROWS_MAX)
+    if not access.all_scopes:
+        own = sorted(name for name in access.scopes if name in summary.deaf)
+        silent = len(own), own[:ROWS_MAX]
     return Deaf(
         rows=tuple(found[:ROWS_MAX]),
         more=max(0, len(found) - ROWS_MAX),
-        silent=len(silent),
-        silent_named=_smallest(silent),
+        silent=silent[0],
+        silent_named=Names(tuple(silent[1]), silent[0] - len(silent[1])),
         stopped=len(stopped),
         stopped_named=_smallest(stopped),
         scopes=len(look.scopes) if access.all_scopes else len(access.scopes),
@@ -442,30 +470,43 @@ class Capacity(Struct, frozen=True, kw_only=True):
 
 
 def capacity(look: FleetLook) -> Capacity:
-    """By numbers of places. Update domains may need more, and `explain` says so when they do."""
-    room = {host.name: _left(host, load) for host, load in look.places()}
+    return at_once(capacity_walk(lambda: look))
+
+
+def capacity_walk(look: Callable[[], FleetLook]) -> Walk[Capacity]:
+    """By numbers of places. Update domains may need more, and `explain` says so when they do.
+
+    In slices: `look` is asked anew after each pause.
+    """
+    room: dict[str, int | None] = {}
+    counts: dict[str, int] = {}
+    names = list(look().hosts_by_name)
+    for start in range(0, len(names), HOSTS_IN_SLICE):
+        now = look()
+        for name in names[start : start + HOSTS_IN_SLICE]:
+            host = now.host(name)
+            if host is None:
+                continue
+            counts[name] = now.vm_count(name)
+            left = placement.places_left(host, now)
+            if left != 0:
+                room[name] = left
+        yield
     unlimited = sum(left is None for left in room.values())
     free = sum(left for left in room.values() if left is not None)
-    worst, worst_vms, worst_places = "", 0, free
-    for host in look.hosts():
-        count = look.vm_count(host.name)
-        places = free - (room.get(host.name) or 0)
-        if count - places > worst_vms - worst_places or not worst:
-            worst, worst_vms, worst_places = host.name, count, places
+    # VMs that find no place without it: its own, and those that it had room for.
+    worst = max(counts, key=lambda name: counts[name] + (room.get(name) or 0), default="")
+    worst_places = free - (room.get(worst) or 0)
     others = unlimited - (room.get(worst, 0) is None)
     return Capacity(
-        may_lose=bool(others) or worst_vms <= worst_places,
+        may_lose=bool(others) or counts.get(worst, 0) <= worst_places,
         free=free,
         counted=len(room) - unlimited,
         unlimited=unlimited,
         worst=worst,
-        worst_vms=worst_vms,
+        worst_vms=counts.get(worst, 0),
         worst_places=worst_places,
     )
-
-
-def _left(host: Host, load: int) -> int | None:
-    return None if host.capacity is None else host.capacity - load
 
 
 # 10. Versions, certificates, the last backup.

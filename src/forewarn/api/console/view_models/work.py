@@ -5,8 +5,11 @@ An operation is one row, and so is an event that belongs to none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from heapq import nsmallest
+from itertools import chain
 
 from msgspec import Struct
 
@@ -22,6 +25,7 @@ from forewarn.api.console.view_models.values import (
 )
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import FleetSummary, starts_ms
+from forewarn.control.slices import Walk, at_once
 from forewarn.core import ending, explain, notice, placement
 from forewarn.core.model import (
     Cause,
@@ -36,6 +40,7 @@ from forewarn.core.model import (
 from forewarn.core.starting import Hold, HoldReason
 
 ROWS_MAX = 12
+ORDERS_IN_SLICE = 20  # each may be explained
 # What keeps nothing up: it is being carried out, or its notice runs.
 _GOES_ON = (
     HoldReason.CONSENT,
@@ -132,43 +137,63 @@ def work(
     look: FleetLook, summary: FleetSummary, offers: Offers, *, rows_max: int = ROWS_MAX
 ) -> OpenOrders:
     """Everything that is open, what is stuck first, then by time."""
-    sees = offers.access.sees
-    found = [
-        one
-        for one in (*_operations(look), *_alone(look, summary))
-        if any(sees(event.scope) for event in one.events) or offers.access.all_scopes
-    ]
-    found.sort(key=lambda one: one.place)
-    goings = [one.going for one in found]
+    return at_once(work_walk(lambda: look, summary, offers, rows_max=rows_max))
+
+
+def work_walk(
+    look: Callable[[], FleetLook],
+    summary: FleetSummary,
+    offers: Offers,
+    *,
+    rows_max: int = ROWS_MAX,
+) -> Walk[OpenOrders]:
+    """As `work`, in slices. `look` is asked anew after each pause."""
+    access = offers.access
+    found: list[_Order] = []
+    counted: Counter[Going] = Counter()
+    for number, one in enumerate(chain(_operations(look), _alone(look, summary)), 1):
+        if access.all_scopes or any(access.sees(event.scope) for event in one.events):
+            found.append(one)
+            counted[one.going] += 1
+        if not number % ORDERS_IN_SLICE:
+            yield
+    first = nsmallest(rows_max, found, key=lambda one: one.place)
+    now = look()
     return OpenOrders(
-        rows=tuple(_row(one, look, offers) for one in found[:rows_max]),
-        under_way=goings.count(Going.UNDER_WAY),
-        stuck=goings.count(Going.STUCK),
-        waiting=goings.count(Going.WAITING),
+        rows=tuple(_row(one, now, offers) for one in first),
+        under_way=counted[Going.UNDER_WAY],
+        stuck=counted[Going.STUCK],
+        waiting=counted[Going.WAITING],
         more=max(0, len(found) - rows_max),
     )
 
 
-def _operations(look: FleetLook) -> Iterator[_Order]:
-    for operation in look.operations.values():
-        members = tuple(_members(operation, look))
-        events = tuple(event for _, event in members)
-        if operation.phase is OperationPhase.STARTED and operation.deadline_ms is not None:
-            yield _started(look, operation, events)
-            continue
-        due_ms = max((starts_ms(e) for e in events), default=operation.ordered_not_before_ms or 0)
-        # A Redeploy starts event by event; anything else when all of them are due.
-        enough = all if operation.whole_host else any
-        due = enough(_due(scope, event, look.now_ms) for scope, event in members)
-        holds = explain.explain_operation(operation, look, look.now_ms).holds if due else None
-        yield _Order(
-            going=_going(events, holds),
-            at_ms=due_ms,
-            operation=operation,
-            scope=None,
-            events=events,
-            holds=holds,
-        )
+def _operations(look: Callable[[], FleetLook]) -> Iterator[_Order]:
+    for operation_id in list(look().operations):
+        now = look()
+        operation = now.operation(operation_id)
+        if operation is not None:
+            yield _operation(now, operation)
+
+
+def _operation(look: FleetLook, operation: Operation) -> _Order:
+    members = tuple(_members(operation, look))
+    events = tuple(event for _, event in members)
+    if operation.phase is OperationPhase.STARTED and operation.deadline_ms is not None:
+        return _started(look, operation, events)
+    due_ms = max((starts_ms(e) for e in events), default=operation.ordered_not_before_ms or 0)
+    # A Redeploy starts event by event; anything else when all of them are due.
+    enough = all if operation.whole_host else any
+    due = enough(_due(scope, event, look.now_ms) for scope, event in members)
+    holds = explain.explain_operation(operation, look, look.now_ms).holds if due else None
+    return _Order(
+        going=_going(events, holds),
+        at_ms=due_ms,
+        operation=operation,
+        scope=None,
+        events=events,
+        holds=holds,
+    )
 
 
 def _started(look: FleetLook, operation: Operation, events: tuple[ScheduledEvent, ...]) -> _Order:
@@ -184,19 +209,19 @@ def _started(look: FleetLook, operation: Operation, events: tuple[ScheduledEvent
     )
 
 
-def _alone(look: FleetLook, summary: FleetSummary) -> Iterator[_Order]:
+def _alone(look: Callable[[], FleetLook], summary: FleetSummary) -> Iterator[_Order]:
     """Events that belong to no operation: orders of owners, evictions, failures of hosts."""
     failed: dict[str, list[tuple[Scope, ScheduledEvent]]] = {}
     for scope, event in summary.started():
         if event.cause is Cause.FAILURE:
             failed.setdefault(event.host, []).append((scope, event))
         elif event.operation_id is None:
-            yield _event(look, scope, event, at_ms=event.deadline_ms or 0)
+            yield _event(look(), scope, event, at_ms=event.deadline_ms or 0)
     for found in failed.values():
-        yield _failure(look, found)
+        yield _failure(look(), found)
     for scope, event in summary.scheduled():
         if event.operation_id is None:
-            yield _event(look, scope, event, at_ms=starts_ms(event))
+            yield _event(look(), scope, event, at_ms=starts_ms(event))
 
 
 def _failure(look: FleetLook, found: Sequence[tuple[Scope, ScheduledEvent]]) -> _Order:
