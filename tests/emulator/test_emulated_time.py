@@ -20,7 +20,7 @@ from forewarn.emulator.clock import LAST_MS, SPEED_MAX, EmulatedClock
 from forewarn.testing import Cloud
 from forewarn.text.durations import DURATION_MS_MAX
 from forewarn.wire import operator_answers
-from forewarn.wire.operator_json import time_text
+from forewarn.wire.instants import time_text
 from forewarn.wiring.simulate import SEEDED_START_MS, Emulator
 from support import ordered
 from support.clock import MonotonicClock

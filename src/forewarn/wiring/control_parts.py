@@ -110,9 +110,7 @@ class ControlParts:
         self.last_heartbeat_ms = snapshot.heartbeat_ms
         self.history = feed_positions.begin(adapters.store, snapshot)
         self._shown_commits = snapshot.shown
-        self.observed = Observed(
-            adapters.lease_clock, poll_clock=adapters.poll_clock, power=power
-        )
+        self.observed = Observed(adapters.lease_clock, poll_clock=adapters.poll_clock, power=power)
         self.fleet = PublishedFleet(snapshot, self.observed, policy=policy, clock=self.clock)
         self.measures = self._measuring(snapshot)
         self.lateness = LoopLateness()
