@@ -40,17 +40,19 @@ GUESTS = (
     (Guest(name="db-0", number=23), "h1"),
     (_web(1), "h2"),
     (Guest(name="app-0", number=24, approves=True), "h2"),
+    (Guest(name="job-0", number=25, agent=True), "h2"),
 )
 
 PICTURE = """
    control 192.0.2.1          h1 192.0.2.11                   h2 192.0.2.12
   +------------------+       +-------------------------+     +-------------------------+
   | forewarn control |       | libvirtd  forewarn host |     | libvirtd  forewarn host |
-  +--------+---------+       | br0: web-0  db-0        |     | br0: web-1  app-0       |
+  +--------+---------+       | br0: web-0  db-0        |     | br0: web-1 app-0 job-0  |
            |                 +-----------+-------------+     +-----------+-------------+
            +----------------- wire ------+-------------------------------+
 
 web-0, web-1 (one scope) and app-0 approve what they are told. db-0 never does: its notice runs out.
+job-0 runs the guest agent, which prepares, approves and recovers.
 {clock}
 Everything is in {folder}; Ctrl-C takes it all down.
 
@@ -59,6 +61,7 @@ In another terminal, as root:
   rig/forewarn vm restart web-0             # a Reboot, as soon as web-0 has approved it
   tail -f {folder}/consoles/web-0.log   # what web-0 sees, second by second
   rig/forewarn vm redeploy app-0            # live to the other host: its uptime goes on
+  rig/forewarn vm redeploy job-0            # its console says what the agent does
   rig/forewarn host maintain h2 --type Freeze
   rig/forewarn host maintain h2 --type Reboot
   rig/forewarn vm restart db-0              # nobody approves: after a quarter of an hour

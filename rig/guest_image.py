@@ -10,8 +10,9 @@ import lzma
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from rig import guest_python
 from rig.needs import CannotBuild, kernel, program
 
 # A network card, and the power button. What they need is loaded before them.
@@ -24,11 +25,24 @@ class GuestImage:
 
     kernel: Path
     initramfs: Path
+    with_agent: Path  # an initramfs with a Python and the guest agent besides
 
 
 def build(folder: Path) -> GuestImage:
     """Write kernel and initramfs into the folder. CannotBuild if a piece of it is missing."""
     vmlinuz, modules = kernel()
+    image = GuestImage(folder / "vmlinuz", folder / "initramfs", folder / "initramfs-agent")
+    image.kernel.write_bytes(vmlinuz.read_bytes())
+    image.initramfs.write_bytes(_basic(modules).whole())
+    archive = _basic(modules)
+    for name, content in guest_python.files().items():
+        archive.folders_above(name)
+        archive.file(name, content, 0o755)
+    image.with_agent.write_bytes(archive.whole())
+    return image
+
+
+def _basic(modules: Path) -> _Archive:
     archive = _Archive()
     archive.folder("bin")
     archive.file("bin/busybox", Path(program("busybox")).read_bytes(), 0o755)
@@ -42,10 +56,7 @@ def build(folder: Path) -> GuestImage:
         archive.file(f"modules/{_plain(file)}", _content(modules / file), 0o644)
     names = "".join(f"{_plain(file)}\n" for file in order)
     archive.file("modules/order", names.encode(), 0o644)
-    image = GuestImage(folder / "vmlinuz", folder / "initramfs")
-    image.kernel.write_bytes(vmlinuz.read_bytes())
-    image.initramfs.write_bytes(archive.whole())
-    return image
+    return archive
 
 
 def load_order(folder: Path, wanted: Sequence[str]) -> list[str]:
@@ -88,10 +99,18 @@ class _Archive:
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
+        self._folders: set[str] = set()
         self._count = 0
 
     def folder(self, name: str) -> None:
+        self._folders.add(name)
         self._add(name, stat.S_IFDIR | 0o755, b"")
+
+    def folders_above(self, name: str) -> None:
+        """The folders that a file needs and that are not there yet, the outermost first."""
+        for above in reversed(PurePosixPath(name).parents[:-1]):
+            if str(above) not in self._folders:
+                self.folder(str(above))
 
     def file(self, name: str, content: bytes, mode: int) -> None:
         self._add(name, stat.S_IFREG | mode, content)

@@ -41,6 +41,29 @@ if [ "$(order acpi)" != ignore ]; then
   acpid -d > /dev/null 2>&1 &
 fi
 
+if [ "$(order agent)" = yes ]; then
+  # Its steps say what they are told; its log comes out line by line. Root alone may write to all of it.
+  cat > /bin/agent-step <<-END
+	#!/bin/sh
+	echo "fw step name=$name boot=$boot up=\$(cut -d' ' -f1 /proc/uptime) what=\$1 event=\$FOREWARN_EVENT_ID type=\$FOREWARN_EVENT_TYPE" > /dev/console
+	END
+  chmod +x /bin/agent-step
+  mkdir -p /etc/forewarn-guest /var/lib/forewarn-guest
+  cat > /etc/forewarn-guest/agent.toml <<-END
+	[agent]
+	folder = "/var/lib/forewarn-guest"
+	[[rule]]
+	types = ["Freeze", "Reboot", "Redeploy", "Terminate"]
+	[[rule.prepare]]
+	run = ["/bin/agent-step", "prepare"]
+	[[rule.recover]]
+	run = ["/bin/agent-step", "recover"]
+	END
+  PYTHONPATH=/usr/lib/forewarn-guest /usr/bin/python3 -m forewarn_guest run \
+    --config /etc/forewarn-guest/agent.toml 2>&1 \
+    | while read -r line; do echo "agent: $line"; done &
+fi
+
 cat > /tmp/read.awk <<'END'
 {
   incarnation = "-"

@@ -12,9 +12,11 @@ from pathlib import Path
 PROGRAMS = {
     "busybox": "busybox-static",  # everything inside a guest
     "ip": "iproute2",  # the wire, bridges and addresses
+    "ldd": "libc-bin",  # what the Python of a guest is loaded with
     "libvirtd": "libvirt-daemon-system",
     "nft": "nftables",  # cuts the wire; the host daemon's rules
     "nsenter": "util-linux",
+    "python3": "python3-minimal",  # of the guest with the agent
     "qemu-system-x86_64": "qemu-system-x86",
     "setpriv": "util-linux",
     "unshare": "util-linux",

@@ -639,7 +639,7 @@ def test_show_and_explain_tell_of_an_event_that_was_postponed(world: OperatorWor
     over = words(ask(world, "event", "explain", old).out)
     assert f"Event {new} was announced in its place." in over
     restart = restarted(world)
-    assert "is not postponed" in words(ask(world, "event", "explain", restart).out)
+    assert "cannot be postponed" in words(ask(world, "event", "explain", restart).out)
 
 
 def test_a_time_that_was_raised_to_the_notice_is_said(world: OperatorWorld) -> None:

@@ -11,12 +11,16 @@ from functools import partial
 
 import pytest
 
+from forewarn.control import overview
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.core.errors import Invalid
-from forewarn.core.model import DAY_MS, MINUTE_MS, SECOND_MS, EventType
+from forewarn.core.model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, EventType
+from forewarn.core.reading import Reading
 from forewarn.emulator.clock import LAST_MS, SPEED_MAX, EmulatedClock
 from forewarn.testing import Cloud
 from forewarn.text.durations import DURATION_MS_MAX
+from forewarn.wire import operator_answers
+from forewarn.wire.instants import time_text
 from forewarn.wiring.simulate import SEEDED_START_MS, Emulator
 from support import ordered
 from support.clock import MonotonicClock
@@ -352,6 +356,25 @@ def test_a_scope_whose_agent_keeps_polling_stays_enabled_however_far_the_clock_i
         # Its agent has ended: a turned clock finds that out.
         later = [instant.what for instant in world.advance(3 * DAY_MS)]
         assert "scope alive falls silent" in later
+
+
+def test_the_last_poll_of_a_vm_is_told_in_the_time_of_the_emulator() -> None:
+    with emulated(vms=["vm0"]) as world:
+        world.guest().document()
+        polled_ms = world.now_ms()
+        world.advance(6 * HOUR_MS)
+        vm = _vm(world, "vm0")
+        assert (vm.polled, vm.reading) == (time_text(polled_ms), Reading.READING)
+        world.guest().document()
+        world.advance(MINUTE_MS)
+        assert _vm(world, "vm0").polled == time_text(polled_ms + 6 * HOUR_MS)
+
+
+def _vm(world: Emulated, name: str) -> operator_answers.VmItem:
+    async def shown(emulator: Emulator) -> operator_answers.VmItem:
+        return overview.vm_item(emulator.control.fleet, name)
+
+    return world.background.call(shown)
 
 
 def _polls(world: Emulated, vm: str) -> int:

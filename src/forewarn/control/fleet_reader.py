@@ -167,7 +167,7 @@ class FleetReader:
         """Whether the agent in the VM reads its document."""
         return reading(
             vm,
-            polled_ago_ms=self._heard.polled_ago_ms(vm),
+            polled_ago_ms=self._missed_ms(vm),
             listened_ms=self._heard.up_ms(),
             host_alive=self.alive(vm.host),
             polls_told=self._heard.tells_polls(vm.host),
@@ -175,10 +175,18 @@ class FleetReader:
 
     def agent_silent(self, vm: Vm, after_ms: int) -> bool:
         """True if a VM that has polled has not for so long, though its host would have told it."""
-        ago_ms = self._heard.polled_ago_ms(vm)
-        if (self._heard.up_ms() if ago_ms is None else ago_ms) < after_ms:
+        missed_ms = self._missed_ms(vm)
+        if (self._heard.up_ms() if missed_ms is None else missed_ms) < after_ms:
             return False
         return self._heard.tells_polls(vm.host) and self.alive(vm.host)
+
+    def _missed_ms(self, vm: Vm) -> int | None:
+        """For how long we listened without hearing the VM poll; None if it was not heard at all.
+
+        In the emulator that is no time: agents poll in real time, however far its clock is turned.
+        """
+        ago_ms = self._heard.polled_ago_ms(vm)
+        return None if ago_ms is None else min(ago_ms, self._heard.up_ms())
 
     def silences(self, host: str) -> int:
         """How often the host was silent and came back."""

@@ -100,7 +100,7 @@ def two_domains_note(scope: str, host: str, fleet: Fleet) -> str:
         return ""
     return (
         f"Host {host} carries update domains {', '.join(map(str, found))} of scope {scope}: one "
-        f"impact on the host hits both. A Freeze or Reboot of {host} needs --break-domains; "
+        f"impact on the host hits all of them. A Freeze or Reboot of {host} needs --break-domains; "
         "`forewarn vm redeploy NAME` moves one of them away."
     )
 

@@ -47,7 +47,7 @@ WITH_ITS_OPERATION = "postponed with its operation"
 
 _WHY_NOT: dict[Cause, tuple[str, str]] = {
     Cause.ORDER: (
-        "was ordered for the VM itself, and is not postponed",
+        "was ordered for the VM itself, and cannot be postponed",
         "Cancel it (`forewarn event cancel {event}`) and order it again, with a window.",
     ),
     Cause.EVICTION: (

@@ -59,13 +59,15 @@ def _version() -> str:
 class Adapters(Struct, frozen=True, kw_only=True):
     """The outside world of one command.
 
-    `lease_clock` is what leases and heartbeats of hosts are counted on.
+    `lease_clock` is what leases and heartbeats of hosts are counted on, and the polls of their VMs
+    unless those have a `poll_clock`.
     """
 
     store: SqliteStore
     clock: Clock
     lease_clock: Clock
     ids: Ids
+    poll_clock: Clock | None = None
 
 
 class ControlParts:
@@ -96,7 +98,7 @@ class ControlParts:
         self.last_heartbeat_ms = snapshot.heartbeat_ms
         self.history = feed_positions.begin(adapters.store, snapshot)
         self._shown_commits = snapshot.shown
-        self.observed = Observed(adapters.lease_clock, power=power)
+        self.observed = Observed(adapters.lease_clock, poll_clock=adapters.poll_clock, power=power)
         self.fleet = PublishedFleet(snapshot, self.observed, policy=policy, clock=self.clock)
         self.measures = self._measuring(snapshot)
         self.lateness = LoopLateness()

@@ -171,6 +171,7 @@ class Emulator:
             store=store,
             clock=self.clock,
             lease_clock=StillClock(),
+            poll_clock=self.clock,
             ids=SeededIds(self.seed),
         )
         try:

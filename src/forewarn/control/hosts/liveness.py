@@ -105,6 +105,10 @@ class Hearing:
     def _now_ms(self) -> int:
         """The time by which it is asked."""
 
+    def _polls_now_ms(self) -> int:
+        """The time by which polls of VMs are counted."""
+        return self._now_ms()
+
     def alive(self, host: str) -> bool:
         """True while the host's last heartbeat is fresh. False until the first."""
         known = self.hosts.get(host, _NOTHING)
@@ -155,7 +159,7 @@ class Hearing:
         known = self.polls.get(vm.name)
         if known is None or known.vm_id != vm.vm_id:
             return None
-        return max(0, self._now_ms() - known.at_ms)
+        return max(0, self._polls_now_ms() - known.at_ms)
 
     def tells_polls(self, host: str) -> bool:
         """False for a host whose daemon is too old to tell when its VMs poll."""
@@ -251,9 +255,12 @@ class HeardByWriter(Hearing):
 class Observed(Hearing):
     """What the event loop has heard. It belongs to that: only what runs there changes it."""
 
-    def __init__(self, clock: Clock, *, power: HostPower | None = None) -> None:
+    def __init__(
+        self, clock: Clock, *, poll_clock: Clock | None = None, power: HostPower | None = None
+    ) -> None:
         super().__init__(clock.monotonic_ms(), power=power)
         self._clock = clock
+        self._poll_clock = poll_clock or clock
         self._committed_reports: dict[str, Mapping[str, ReportedVm]] = {}
         self._news: dict[str, LastHeard] = {}
         self._pulse_told: Pulse | None = None
@@ -262,6 +269,9 @@ class Observed(Hearing):
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ms()
+
+    def _polls_now_ms(self) -> int:
+        return self._poll_clock.monotonic_ms()
 
     # For the writer.
 
@@ -323,8 +333,9 @@ class Observed(Hearing):
         elif did and not does:
             log.info("host_refuses_no_longer", host=host)
 
-    def polled(self, vm: Vm, *, at_ms: int) -> None:
-        """The VM polled at this time. What was told late does not count."""
+    def polled(self, vm: Vm, *, age_ms: int) -> None:
+        """The VM polled so long ago. What was told late does not count."""
+        at_ms = self._polls_now_ms() - max(0, age_ms)
         known = self.polls.get(vm.name)
         if known is None or known.vm_id != vm.vm_id or known.at_ms < at_ms:
             self.polls[vm.name] = LastPoll(vm.vm_id, at_ms)

@@ -105,13 +105,12 @@ class HostTurns:
 
     def hear_polls(self, host: str, ages_ms: Mapping[str, int]) -> tuple[str, ...]:
         """Remember when VMs of the host last polled; those of which that was never heard before."""
-        fleet, now_ms = self._control.fleet, self._control.lease_clock.monotonic_ms()
-        first = []
+        fleet, first = self._control.fleet, []
         for name, age_ms in ages_ms.items():
             vm = fleet.vm(name)
             if vm is None or vm.host != host:
                 continue  # it has left, or is another host's to speak of
-            self._control.observed.polled(vm, at_ms=now_ms - max(0, age_ms))
+            self._control.observed.polled(vm, age_ms=age_ms)
             if not vm.has_polled:
                 first.append(name)
         return tuple(first)
