@@ -88,6 +88,7 @@ def create_app(
         socket_by=socket_by,
         issuers=issuers,
     )
+    setup.sessions.stands = credentials.stands
     routes.describe(openapi.document(specs, version=version))
     known = {"control": control, "measures": measures, "doorbell": doorbell, "version": version}
     pages = partial(_console, setup=setup, specs=specs, token_access=credentials.shown, **known)

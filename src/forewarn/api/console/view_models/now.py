@@ -12,6 +12,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from forewarn.api.console.view_models.told import explained
 from forewarn.api.console.view_models.values import (
     Names,
     Offers,
@@ -32,7 +33,7 @@ from forewarn.control.fleet_summary import (
     starts_ms,
     why_troubled,
 )
-from forewarn.core import explain, starting
+from forewarn.core import starting
 from forewarn.core.model import (
     DAY_MS,
     MINUTE_MS,
@@ -144,7 +145,7 @@ def _without_host(look: FleetLook, summary: FleetSummary, offers: Offers) -> Ite
         host = look.host(event.host)
         if host is None or not host.fenced or all(one.host or one.ended for one in event.actions):
             continue
-        for hold in explain.explain_event(scope, event, look, look.now_ms).holds:
+        for hold in explained(look, scope, event, offers.access).holds:
             if hold.reason is HoldReason.NO_HOST:
                 yield Trouble(
                     what=f"{of_event(event)}: nowhere to start",
@@ -230,8 +231,8 @@ class Coming(Struct, frozen=True, kw_only=True):
 
 def coming(look: FleetLook, summary: FleetSummary, offers: Offers) -> Coming:
     sees = offers.access.sees
-    started = _together(look, (e for s, e in summary.started() if sees(s.name)))
-    scheduled = _together(look, (e for s, e in summary.scheduled() if sees(s.name)))
+    started = _together(look, (e for s, e in summary.started() if sees(s.name)), offers)
+    scheduled = _together(look, (e for s, e in summary.scheduled() if sees(s.name)), offers)
     return Coming(
         under_way=tuple(started[:ROWS_MAX]),
         under_way_more=max(0, len(started) - ROWS_MAX),
@@ -240,9 +241,14 @@ def coming(look: FleetLook, summary: FleetSummary, offers: Offers) -> Coming:
     )
 
 
-def _together(look: FleetLook, events: Iterable[ScheduledEvent]) -> list[NextRow]:
-    """Events of one operation, and of one failed host, that are in one phase are one row."""
+def _together(look: FleetLook, events: Iterable[ScheduledEvent], offers: Offers) -> list[NextRow]:
+    """Events of one operation, and of one failed host, that are in one phase are one row.
+
+    An owner is shown event by event: operations and hosts are not his.
+    """
     groups: dict[str, list[ScheduledEvent]] = {}
+    if not offers.access.all_scopes:
+        return [_own_row(event) for event in events]
     for event in events:
         key = event.operation_id or event.event_id
         if event.cause is Cause.FAILURE:
@@ -254,13 +260,20 @@ def _together(look: FleetLook, events: Iterable[ScheduledEvent]) -> list[NextRow
 def _next_row(look: FleetLook, key: str, events: Sequence[ScheduledEvent]) -> NextRow:
     operation = look.operation(key)
     first = events[0]
-    started = first.phase is Phase.STARTED
     if first.cause is Cause.FAILURE:
-        ref, what = Ref("host", first.host), of_failed_host(first.host, events)
-    elif operation is None:
-        ref, what = Ref("event", key), of_event(first)
-    else:
-        ref, what = Ref("operation", key), of_operation(operation)
+        return _row(Ref("host", first.host), of_failed_host(first.host, events), events)
+    if operation is None:
+        return _own_row(first)
+    return _row(Ref("operation", key), of_operation(operation), events)
+
+
+def _own_row(event: ScheduledEvent) -> NextRow:
+    return _row(Ref("event", event.event_id), of_event(event), [event])
+
+
+def _row(ref: Ref, what: str, events: Sequence[ScheduledEvent]) -> NextRow:
+    first = events[0]
+    started = first.phase is Phase.STARTED
     return NextRow(
         ref=ref,
         what=what,
