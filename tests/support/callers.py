@@ -9,7 +9,9 @@ from urllib.parse import urlencode
 from support.operator_world import Answer, OperatorWorld
 
 
-def token_of(world: OperatorWorld, name: str, role: str, *scopes: str, valid_s: int = 3_600) -> str:
+def token_of(
+    world: OperatorWorld, name: str, role: str, *scopes: str, valid_s: int = 86_400
+) -> str:
     """A new token, as its owner gets it."""
     said = {"name": name, "role": role, "scopes": list(scopes), "valid_seconds": valid_s}
     token: str = world.order("/v1/tokens", {**said, "later": True})["token"]
