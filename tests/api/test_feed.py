@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from forewarn.adapters.sqlite.backup import restore
-from forewarn.api.access import ACCESS_KEY
+from forewarn.api.access import ACCESS_KEY, HOLDS_KEY
 from forewarn.api.feed_routes import FeedRoutes
 from forewarn.control.commands import Prune
 from forewarn.control.feed import FEED_READERS_MAX
@@ -235,6 +235,7 @@ def asked_by(world: OperatorWorld, access: Access, query: str, **headers: str) -
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
             ACCESS_KEY: access,
+            HOLDS_KEY: lambda: None,
         }
     )
     return world.run(FeedRoutes(world.feed).feed(request))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support.callers import token_of
 from support.operator_world import OperatorWorld, running
 
 
@@ -202,12 +203,6 @@ def test_the_new_event_is_due_at_its_own_time(world: OperatorWorld) -> None:
 
 
 # Owners.
-
-
-def token_of(world: OperatorWorld, name: str, role: str, *scopes: str) -> str:
-    said = {"name": name, "role": role, "scopes": list(scopes)}
-    token: str = world.order("/v1/tokens", said)["token"]
-    return token
 
 
 def test_an_owner_postpones_events_of_his_own_scope_and_learns_of_no_other(

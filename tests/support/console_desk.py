@@ -79,7 +79,7 @@ class Console:
             measures=ControlMetrics(),
             doorbell=self.doorbell,
             version="1",
-            token_access=lambda _: None,
+            token_access=lambda _id, _secret: None,
         )
         self.hub = Hub(self.desk)
 

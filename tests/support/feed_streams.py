@@ -78,6 +78,7 @@ def streaming(
     *,
     last_id: str = "",
     receive_bytes: int | None = None,
+    token: str = TOKEN,
 ) -> Iterator[FeedStream]:
     """A stream, cut at the end of the block."""
     connection = http.client.HTTPConnection("127.0.0.1", world.port, timeout=PATIENCE_S)
@@ -86,7 +87,7 @@ def streaming(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         sock.settimeout(PATIENCE_S)
         sock.connect(("127.0.0.1", world.port))
-    headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "text/event-stream"}
+    headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
     if last_id:
         headers["Last-Event-ID"] = last_id
     try:

@@ -65,11 +65,11 @@ def create_app(
     who follow the journal are told a second later. `feed` is what its readers follow, made here
     unless others have one of this control already. A backup is copied to a private folder in
     `scratch` (the system's folder for temporary files by default) before it is sent. `more` are
-    routes beside those that every service has. `inventories` applies what is posted; without it
-    each inventory is one commit, and nothing is known of addresses that nothing can listen on.
-    `kept_files` are the secrets that a backup holds beside the database; it is then given by the
-    socket only. `console` is what its pages are told of the service. `webhooks` says where
-    they may send, and has who sends; without it they are kept, and nothing is sent.
+    routes that others do not have. `inventories` applies what is posted; without it each is one
+    commit, and nothing is known of addresses that nothing can listen on. `kept_files` are secrets
+    that a backup holds too; then the socket alone gives it. `console` is what its pages are told.
+    `webhooks` says where they may send, and has who sends; without it they are kept, and nothing
+    is sent.
     """
     version, setup = version_of("forewarn"), console or ConsoleSetup()
     doorbell = doorbell or Doorbell()
@@ -94,12 +94,13 @@ def create_app(
         socket_by=socket_by,
         issuers=issuers,
     )
+    setup.sessions.stands = credentials.stands
     routes.describe(openapi.document(specs, version=version))
     known = {"control": control, "measures": measures, "doorbell": doorbell, "version": version}
     pages = partial(_console, setup=setup, specs=specs, token_access=credentials.shown, **known)
     gate = partial(Gate, credentials=credentials, refused=refused, clock=control.clock)
-    gate = partial(gate, measures=measures)
-    return _starlette(specs, [Middleware(partial(ConsoleMount, make=pages)), Middleware(gate)])
+    mount = Middleware(partial(ConsoleMount, make=pages))
+    return _starlette(specs, [mount, Middleware(gate, measures=measures)])
 
 
 def _routes(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -15,13 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from forewarn.api.access import access_of
+from forewarn.api.access import access_of, need_still
 from forewarn.api.requests import FOLLOW_WAIT_S_MAX, Limit, Name, NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.control.feed import SLICE_LINES_MAX, Feed, FeedFilter, FeedSlice, filter_for
 from forewarn.control.overview import ITEMS_DEFAULT
 from forewarn.core.access import Access, Right
-from forewarn.core.errors import Invalid, NotFound
+from forewarn.core.errors import Invalid, NotFound, TokenEnded
 from forewarn.core.model import FactKind
 from forewarn.doorbell import rung
 from forewarn.wire import cloud_events
@@ -48,6 +49,7 @@ RETRY_MS = 3_000  # after which a reader that was cut comes again
 
 _FIRST_FRAME = f"retry: {RETRY_MS}\n\n".encode()
 _FILTERED_FRAME = b": filtered: only lines of your scopes are here\n\n"
+_ENDED_FRAME = b": your token has ended\n\n"
 _CUT_FRAME = b": you read too slowly; come again with the id that you had last\n\n"
 # No proxy may keep lines back.
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -119,32 +121,37 @@ class FeedRoutes:
         form = _form(request.headers.get("accept", ""))
         if form is not None:
             begin = self._begin(asked.after)
-            return await self._page(begin, asked, where, form)
+            return await self._page(request, begin, asked, where, form)
         self._feed.refuse_crowd()
         # A browser that comes again has the first address and the newest id.
         begin = self._begin(request.headers.get("last-event-id", "") or asked.after)
-        return _FeedStream(self._feed, begin, where)
+        return _FeedStream(self._feed, begin, where, still=partial(need_still, request))
 
     def _begin(self, after: str) -> int:
         if after == NEWEST:
             return self._feed.journal.end
         return self._feed.begin(read_position(after) if after else None)
 
-    async def _page(self, number: int, asked: FeedQuery, where: FeedFilter, form: Form) -> Response:
+    async def _page(
+        self, request: Request, number: int, asked: FeedQuery, where: FeedFilter, form: Form
+    ) -> Response:
         if not asked.wait:
             found = await self._feed.after(number, where, lines=asked.limit, size=PAGE_BYTES_MAX)
         else:
             self._feed.refuse_crowd()
             with self._feed.counting():
-                found = await self._wait(number, asked, where)
+                found = await self._wait(request, number, asked, where)
         return form(found, self._feed.position(found.end), where)
 
-    async def _wait(self, number: int, asked: FeedQuery, where: FeedFilter) -> FeedSlice:
+    async def _wait(
+        self, request: Request, number: int, asked: FeedQuery, where: FeedFilter
+    ) -> FeedSlice:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + asked.wait
         while True:
             ring = self._feed.next_ring()
             found = await self._feed.after(number, where, lines=asked.limit, size=PAGE_BYTES_MAX)
+            need_still(request)
             left_s = give_up_s - loop.time()
             if found.lines or left_s <= 0 or self._feed.closed:
                 return found
@@ -251,12 +258,14 @@ def _form(accept: str) -> Form | None:
 class _FeedStream(StreamingResponse):
     """Lines as they come, until the reader goes, is too slow, or the service stops."""
 
-    def __init__(self, feed: Feed, number: int, where: FeedFilter) -> None:
+    def __init__(
+        self, feed: Feed, number: int, where: FeedFilter, *, still: Callable[[], None]
+    ) -> None:
         headers = dict(_STREAM_HEADERS)
         if where.own is not None:
             headers[FILTERED_HEADER] = "true"
         super().__init__(
-            _frames(feed, number, where), media_type=STREAM_CONTENT_TYPE, headers=headers
+            _frames(feed, number, where, still), media_type=STREAM_CONTENT_TYPE, headers=headers
         )
         self._feed = feed
 
@@ -265,8 +274,13 @@ class _FeedStream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _frames(feed: Feed, number: int, where: FeedFilter) -> AsyncIterator[bytes]:
-    """The frames of one reader. What is hidden from it moves it on with the next heartbeat."""
+async def _frames(
+    feed: Feed, number: int, where: FeedFilter, still: Callable[[], None]
+) -> AsyncIterator[bytes]:
+    """The frames of one reader. What is hidden from it moves it on with the next heartbeat.
+
+    `still` raises TokenEnded once the reader is let in no more: then nothing else is sent.
+    """
     loop = asyncio.get_running_loop()
 
     def join(found: FeedSlice) -> bytes:
@@ -290,6 +304,11 @@ async def _frames(feed: Feed, number: int, where: FeedFilter) -> AsyncIterator[b
             content, end = join(older), older.end
         else:
             content, end = found.content, found.end
+        try:
+            still()
+        except TokenEnded:
+            yield _ENDED_FRAME
+            return
         if content:
             yield content
             sent_s = loop.time()

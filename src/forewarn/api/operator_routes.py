@@ -425,10 +425,10 @@ def _json(content: AnswerBody) -> Response:
 
 
 def _lines(store: Store, access: Access, where: ListFilter, asked: JournalQuery) -> JournalPage:
-    page = {"after": asked.after, "limit": asked.limit}
+    after, limit, event = asked.after, asked.limit, asked.event
     if access.all_scopes:
-        return overview.list_journal(store, where, event=asked.event, **page)
-    return owner_overview.list_journal(store, access, where, event=asked.event, **page)
+        return overview.list_journal(store, where, after=after, limit=limit, event=event)
+    return owner_overview.list_journal(store, access, where, after=after, limit=limit, event=event)
 
 
 def _name(request: Request) -> str:

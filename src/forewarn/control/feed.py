@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from forewarn.control.control import Control
+from forewarn.core import owner_explain
 from forewarn.core.access import Access
 from forewarn.core.errors import JournalRestored, LinesPruned, Unavailable
 from forewarn.core.model import Fact, FactKind
@@ -53,6 +54,10 @@ class FeedFilter(Struct, frozen=True):
         if self.scopes and fact.scope not in self.scopes:
             return False
         return not self.kinds or fact.kind in self.kinds
+
+    def told(self, fact: Fact) -> Fact:
+        """What the reader is told of a line."""
+        return fact if self.own is None else owner_explain.fact(fact, self.own)
 
     def in_store(self) -> ListFilter | None:
         """The same for the store, if it can look for it; None if its lines are filtered here."""
@@ -243,7 +248,7 @@ class Feed:
             line = self._lines[at]
             at += 1
             if where.shows(line.fact):
-                json = self._json(line)
+                json = self._json(line, where)
                 found.append((line.number, json))
                 room -= len(json)
         return FeedSlice(tuple(found), number + at - begin, more=at < len(self._lines))
@@ -279,7 +284,11 @@ class Feed:
         self._chunks[number, where] = made
         return made
 
-    def _json(self, line: FeedLine) -> bytes:
+    def _json(self, line: FeedLine, where: FeedFilter) -> bytes:
+        told = where.told(line.fact)
+        if told is not line.fact:  # few lines are told to owners in other words: they are not kept
+            self.encodings += 1
+            return _encoded(line.number, told, self.journal)
         if line.json:
             return line.json
         self.encodings += 1
@@ -353,7 +362,7 @@ def _sliced(
         if len(found) == lines or room <= 0:
             return FeedSlice(tuple(found), found[-1][0], more=True)
         if where.shows(line.fact):
-            json = _encoded(line.number, line.fact, journal)
+            json = _encoded(line.number, where.told(line.fact), journal)
             found.append((line.number, json))
             room -= len(json)
     last = read[-1].number if read else journal.end

@@ -30,6 +30,7 @@ from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.explain import Explanation
 from forewarn.core.model import (
     SECOND_MS,
+    Fact,
     FactKind,
     Host,
     Operation,
@@ -350,9 +351,18 @@ def show_operation(store: Store, given: str) -> answers.OperationDetail:
 
 
 def list_journal(
-    store: Store, where: ListFilter, *, after: int, limit: int, event: str = ""
+    store: Store,
+    where: ListFilter,
+    *,
+    after: int,
+    limit: int,
+    event: str = "",
+    told: Callable[[Fact], Fact] = lambda fact: fact,
 ) -> answers.JournalPage:
-    """Lines after a number, oldest first. `end` is where to go on: after it, nothing was missed."""
+    """Lines after a number, oldest first. `end` is where to go on: after it, nothing was missed.
+
+    `told` is what the reader is told of a line.
+    """
     if event:
         where = replace(where, event_id=find_event(store, event).event_id)
     end = store.journal_end()  # before the lines: a later line is found the next time
@@ -360,7 +370,7 @@ def list_journal(
     shown = lines[:limit]
     last = shown[-1].number if shown else after
     return answers.JournalPage(
-        items=tuple(fact_json(line.fact, line.number) for line in shown),
+        items=tuple(fact_json(told(line.fact), line.number) for line in shown),
         more=len(lines) > limit,
         end=last if len(lines) > limit else max(last, after, end),
     )

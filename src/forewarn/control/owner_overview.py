@@ -8,6 +8,7 @@ operation its own events. Nothing here decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -173,7 +174,8 @@ def list_journal(
     if event:
         event = find_event(store, access, event).event_id
     narrow = narrowed(access, where)
-    page = overview.list_journal(store, narrow, after=after, limit=limit, event=event)
+    told = partial(owner_explain.fact, own=access.scopes)
+    page = overview.list_journal(store, narrow, after=after, limit=limit, event=event, told=told)
     return replace(page, filtered=True)
 
 

@@ -73,11 +73,15 @@ def socket_group(text: str) -> SocketGroup:
 
 
 class Access(Struct, frozen=True, kw_only=True):
-    """A principal with its role; `scopes` are those of an owner, by their exact names."""
+    """A principal with its role; `scopes` are those of an owner, by their exact names.
+
+    `ends_ms` is when it ends by itself; None where that is found out elsewhere, or it does not.
+    """
 
     principal: Principal
     role: Role
     scopes: tuple[str, ...] = ()
+    ends_ms: int | None = None
 
     @property
     def all_scopes(self) -> bool:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from forewarn.core.access import Access, Role
 from forewarn.core.attributes import NAME
 from forewarn.core.errors import BadToken, NoRole
+from forewarn.core.model import SECOND_MS
 from forewarn.core.principal import (
     OPERATOR_NAME_CHARS_MAX,
     RESERVED_NAMES,
@@ -66,7 +67,8 @@ def granted(claims: Claims, rules: IssuerRules, *, now_s: float) -> Access:
         id=f"oidc:{rules.issuer}#{subject}",
         name=_name(_found(claims, rules.name_claim), subject),
     )
-    return Access(principal=principal, role=role, scopes=scopes)
+    ends_ms = round((_time(claims, "exp") + LEEWAY_S) * SECOND_MS)
+    return Access(principal=principal, role=role, scopes=scopes, ends_ms=ends_ms)
 
 
 def _need_issuer(claims: Claims, rules: IssuerRules) -> None:

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from forewarn.core import explain, starting
 from forewarn.core.explain import Explanation
+from forewarn.core.facts import VmChangedDetail
 from forewarn.core.fleet import Fleet
-from forewarn.core.model import Operation, Phase, ScheduledEvent, Scope
+from forewarn.core.model import Fact, Operation, Phase, ScheduledEvent, Scope
 from forewarn.core.starting import Hold, HoldReason
 
 REMEDY = "The operator sees what it is."
@@ -44,6 +45,21 @@ WORDS: Mapping[HoldReason, str | None] = {
 }
 
 
+# What names the scope, the VMs or the domains of the event itself, where it is alone.
+_OF_SCOPES = frozenset(
+    {
+        HoldReason.CONSENT,
+        HoldReason.CLOCK,
+        HoldReason.WINDOW_CLOSED,
+        HoldReason.NOT_YET_SERVED,
+        HoldReason.VM_BUSY,
+        HoldReason.DOMAIN_STARTED,
+        HoldReason.DOMAIN_RECOVERING,
+        HoldReason.SCOPE_HELD,
+    }
+)
+
+
 def explain_event(
     scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int, *, own: Collection[str]
 ) -> Explanation:
@@ -69,6 +85,14 @@ def explain_operation(
     return Explanation(phase=operation.phase.value, holds=tuple(dict.fromkeys(found)))
 
 
+def fact(written: Fact, own: Collection[str]) -> Fact:
+    """A line of the journal as an owner of these scopes reads it: it names no other scope."""
+    detail = written.detail
+    if not isinstance(detail, VmChangedDetail) or detail.from_scope in own:
+        return written
+    return replace(written, detail=replace(detail, from_scope=""))
+
+
 def _own_holds(
     members: Collection[tuple[str, str]], fleet: Fleet, now_ms: int, own: Collection[str]
 ) -> Iterator[Hold]:
@@ -79,6 +103,14 @@ def _own_holds(
         if scope is not None and event is not None and event.phase is Phase.SCHEDULED:
             yield from starting.notice_holds(scope, event, now_ms)
             yield from starting.scope_holds(scope, event)
+
+
+def hold(held: Hold, *, own: bool) -> Hold:
+    """What would hold an order of an owner; `own`: of what belongs to a scope it is in his.
+
+    What names other operations, VMs and hosts is said in words all the same.
+    """
+    return held if own and held.reason in _OF_SCOPES else _in_words(held)
 
 
 def _in_words(hold: Hold) -> Hold:

@@ -10,12 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
-from forewarn.api.access import access_of
 from forewarn.api.console.desk import Desk, Tab
 from forewarn.api.console.gate import session_of
 from forewarn.api.console.ordering import read_form
+from forewarn.api.console.page_routes import PageRoute
 from forewarn.core.access import Right
 from forewarn.core.errors import Invalid, Refusal
 from forewarn.emulator.clock import EmulatedClock, parse_speed
@@ -71,7 +70,7 @@ class EmulatorOnPages:
     def speed(self) -> int | None:
         return self._clock.speed
 
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[PageRoute]:
         acts: dict[str, Act] = {
             "advance": self._advance,
             "next": self._next,
@@ -82,9 +81,15 @@ class EmulatorOnPages:
             "clear": self._clear,
         }
         return [
-            Route(PATH, self.page),
+            PageRoute(PATH, self.page, by_scope=False),
             *(
-                Route(f"{PATH}/{name}", self._doing(act), methods=["POST"])
+                PageRoute(
+                    f"{PATH}/{name}",
+                    self._doing(act),
+                    right=Right.OPERATE,
+                    by_scope=False,
+                    methods=["POST"],
+                )
                 for name, act in acts.items()
             ),
         ]
@@ -123,7 +128,6 @@ class EmulatorOnPages:
     def _doing(self, act: Act) -> Callable[[Request], Awaitable[Response]]:
         async def handler(request: Request) -> Response:
             session = session_of(request)
-            access_of(request).need_everywhere(Right.OPERATE, what="to drive the emulator")
             said = await read_form(request, session)
             try:
                 session.note(await act(said))

@@ -20,6 +20,7 @@ from forewarn.api.console.live import STREAMS_MAX, Hub, Position, read_position
 from forewarn.api.console.looking import Looking
 from forewarn.api.console.mount import ConsoleSetup, TokenAccess
 from forewarn.api.console.ordering import Ordering
+from forewarn.api.console.page_routes import PageRoute
 from forewarn.api.console.sessions import ConsoleSession
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.guarded_protocol import KNOWN_KEY
@@ -81,16 +82,14 @@ class ConsoleApp:
             redirect_slashes=False,
         )
         self._open_paths = [route.path_regex for route in self._open.routes]  # type: ignore[attr-defined]
-        self._router = Router(
-            routes=[
-                *Looking(desk, self.hub).routes(),
-                *Ordering(desk).routes(),
-                *self._entering.routes(),
-                Route("/console/stream", self.stream),
-                *desk.more.routes(),
-            ],
-            redirect_slashes=False,
+        self.routes: Sequence[PageRoute] = (
+            *Looking(desk, self.hub).routes(),
+            *Ordering(desk).routes(),
+            *self._entering.routes(),
+            PageRoute("/console/stream", self.stream, by_scope=True),
+            *desk.more.routes(),
         )
+        self._router = Router(routes=self.routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answered = False

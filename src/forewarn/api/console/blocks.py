@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from forewarn.api.console.desk import TAIL_LINES, Desk, need_to_see
 from forewarn.api.console.journal_reading import (
     JournalAsked,
-    newest_lines,
     newest_of_scopes,
     read_asked,
 )
@@ -28,10 +27,11 @@ from forewarn.api.console.view_models.lines import Line, line
 from forewarn.api.console.view_models.timeline import RANGES, read_ended, timeline
 from forewarn.api.console.view_models.work import OpenOrders, WorkRow, ended_rows
 from forewarn.api.requests import NAME_CHARS_MAX
+from forewarn.control import owner_overview
 from forewarn.control.slices import in_slices
 from forewarn.core.access import Access, Right
 from forewarn.core.errors import Invalid, NotFound
-from forewarn.ports import Change, ListFilter
+from forewarn.ports import Change, ListFilter, Store
 
 ENDED_SHOWN_MAX = 4
 THING_LINES = 25
@@ -161,7 +161,8 @@ async def _work(desk: Desk, access: Access) -> WorkBlock:
     operations = ended.operations if access.all_scopes else ()
     walk = work.work_walk(desk.look, desk.summary, desk.offers(access))
     return WorkBlock(
-        work=await in_slices(walk), ended=ended_rows(operations, seen)[:ENDED_SHOWN_MAX]
+        work=await in_slices(walk),
+        ended=ended_rows(operations, seen, whole=access.all_scopes)[:ENDED_SHOWN_MAX],
     )
 
 
@@ -207,12 +208,22 @@ async def _about(desk: Desk) -> object:
 # Single things.
 
 
+def read_event(store: Store, access: Access, given: str) -> event_view.EventRead:
+    """The event that an id, or the beginning of one, means. Raises a Refusal.
+
+    An owner is told of one that is not his what he is told of one that is not there.
+    """
+    if access.all_scopes:
+        return event_view.read_event(store, given)
+    own = owner_overview.find_event(store, access, given)
+    return event_view.read_event(store, own.event_id)
+
+
 def event_of(desk: Desk, access: Access, event_id: str) -> View:
     offers = desk.offers(access)
 
     async def make() -> object:
-        read = await desk.control.read(lambda store: event_view.read_event(store, event_id))
-        need_to_see(access, read.event.scope, f"event {event_id}")
+        read = await desk.control.read(lambda store: read_event(store, access, event_id))
         return event_view.event_page(desk.look(), read, offers)
 
     return _single(f"event:{event_id}", "event.html", make, lambda seen: event_id in seen.ids)
@@ -234,7 +245,10 @@ def _thing(
     desk: Desk, access: Access, name: str, where: ListFilter, page: Callable[..., object]
 ) -> Make:
     async def make() -> object:
-        lines = await desk.control.read(lambda store: newest_lines(store, where, THING_LINES))
+        own = None if access.all_scopes else access.scopes
+        lines = await desk.control.read(
+            lambda store: newest_of_scopes(store, own, where, THING_LINES)
+        )
         offers = desk.offers(access)
         return page(desk.look(), name, tuple(reversed(lines)), offers)
 
@@ -249,15 +263,15 @@ def host_of(desk: Desk, access: Access, name: str) -> View:
 
 
 def vm_of(desk: Desk, access: Access, name: str) -> View:
+    need_to_see(access, desk.control.fleet.scope_of_vm.get(name), f"VM {name}")
     scope = desk.control.fleet.need_scope_of_vm(name).name
-    need_to_see(access, scope, f"VM {name}")
     make = _thing(desk, access, name, ListFilter(vm=name), things.vm_page)
     return _single(f"vm:{name}", "vm.html", make, lambda seen: scope in seen.scopes)
 
 
 def scope_of(desk: Desk, access: Access, name: str) -> View:
-    desk.control.fleet.need_scope(name)
     need_to_see(access, name, f"scope {name}")
+    desk.control.fleet.need_scope(name)
     make = _thing(desk, access, name, ListFilter(scope=name), things.scope_page)
     return _single(f"scope:{name}", "scope.html", make, lambda seen: name in seen.scopes)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
 from forewarn.api.access import access_of
 from forewarn.api.console.gate import session_of
 from forewarn.api.console.kept_lines import EndedOfLate, NewestLines
 from forewarn.api.console.mount import ConsoleSetup, TokenAccess
+from forewarn.api.console.page_routes import PageRoute
 from forewarn.api.console.rendering import Pages
 from forewarn.api.console.view_models import inbox
 from forewarn.api.console.view_models.notice_week import NoticeLedger, read_given, read_week
@@ -26,15 +26,13 @@ from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import FleetSummary
 from forewarn.control.metrics import ControlMetrics
 from forewarn.control.slices import in_slices
-from forewarn.core.access import Access, Right
+from forewarn.core.access import Access, not_yours
 from forewarn.logs import Log
 from forewarn.ports import StoreFailed
 
 log = Log(__name__)
 
 TAIL_LINES = 14  # of the journal, on the Now page
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Tab(Struct, frozen=True):
@@ -62,7 +60,7 @@ class More(Protocol):
     packages: Mapping[str, str]  # of its templates, by their folder
     bar: str  # a template above every page; empty: none
 
-    def routes(self) -> Sequence[Route]: ...
+    def routes(self) -> Sequence[PageRoute]: ...
 
     async def shown(self) -> Mapping[str, object]:
         """What its bar is made of."""
@@ -82,16 +80,17 @@ class Nothing:
     bar = ""
     speed: int | None = None
 
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[PageRoute]:
         return ()
 
     async def shown(self) -> Mapping[str, object]:
         return {}
 
 
-def need_to_see(access: Access, scope: str, what: str) -> None:
-    """Raises Forbidden for what belongs to a scope that is not shown to this person."""
-    access.need(Right.VIEW, scope=scope, what=f"to see {what}")
+def need_to_see(access: Access, scope: str | None, what: str) -> None:
+    """Raises Forbidden for what an owner is not shown; also if it is not there: None."""
+    if not access.all_scopes and not access.sees(scope):
+        raise not_yours(access, what)
 
 
 class Desk:
@@ -203,7 +202,7 @@ class Desk:
             template,
             tab=tab,
             title=title,
-            tabs=[*TABS, *self.more.tabs],
+            tabs=[*TABS, *(self.more.tabs if access.all_scopes else ())],
             me=access,
             session=session,
             waiting=inbox.count(self.summary, offers),
@@ -212,7 +211,7 @@ class Desk:
             speed=self.more.speed,
             stream=stream,
             after=after,
-            bar=self.more.bar,
+            bar=self.more.bar if access.all_scopes else "",
             here=_here(request),
             more=await self.more.shown(),
             **values,

@@ -19,6 +19,7 @@ from forewarn.api.console.gate import (
     session_of,
 )
 from forewarn.api.console.ordering import FORM_BYTES_MAX, read_form
+from forewarn.api.console.page_routes import PageRoute
 from forewarn.api.console.sessions import CODE_S, loop_s
 from forewarn.api.requests import read_body
 from forewarn.core.access import Role
@@ -79,10 +80,11 @@ class Entering:
             Route("/console/enter", self.enter, methods=["GET"]),
         ]
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[PageRoute]:
+        end = "/console/sessions/{number:int}/end"
         return [
-            Route("/console/logout", self.logout, methods=["POST"]),
-            Route("/console/sessions/{number:int}/end", self.end, methods=["POST"]),
+            PageRoute("/console/logout", self.logout, by_scope=True, methods=["POST"]),
+            PageRoute(end, self.end, by_scope=True, methods=["POST"]),
         ]
 
     async def ask(self, request: Request) -> Response:
@@ -111,7 +113,9 @@ class Entering:
         address = request.client.host if request.client else ""
         try:
             self._attempts.refuse(address)
-            access = self._desk.token_access(said.get("token", "").strip()[:TOKEN_CHARS_MAX])
+            access = self._desk.token_access(
+                said.get("token", "").strip()[:TOKEN_CHARS_MAX], address
+            )
             if access is None:
                 self._attempts.failed(address)
                 raise TokenRefused(

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from forewarn.api.requests import Name
+from forewarn.core import owner_explain
 from forewarn.core.errors import Invalid
 from forewarn.core.model import Cause, EventType, FactKind
 from forewarn.core.suggestions import shown
@@ -113,6 +114,11 @@ def newest_lines(
         window *= _GROWS
 
 
+def told(line: JournalLine, scopes: Sequence[str]) -> JournalLine:
+    """The line as an owner of these scopes reads it."""
+    return replace(line, fact=owner_explain.fact(line.fact, scopes))
+
+
 def newest_of_scopes(
     store: Store,
     scopes: Sequence[str] | None,
@@ -128,5 +134,5 @@ def newest_of_scopes(
     for scope in scopes:
         if where.scope in (None, scope):
             own = newest_lines(store, replace(where, scope=scope), count, below=below)
-            found |= {one.number: one for one in own}
+            found |= {one.number: told(one, scopes) for one in own}
     return [found[number] for number in sorted(found)][-count:]

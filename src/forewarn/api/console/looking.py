@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from forewarn.api.access import access_of
 from forewarn.api.console import blocks
 from forewarn.api.console.blocks import View
-from forewarn.api.console.desk import Desk, need_to_see
+from forewarn.api.console.desk import Desk
 from forewarn.api.console.gate import session_of
-from forewarn.api.console.journal_reading import JournalAsked, read_asked
+from forewarn.api.console.journal_reading import JournalAsked, read_asked, told
 from forewarn.api.console.live import Hub
+from forewarn.api.console.page_routes import PageRoute
 from forewarn.api.console.view_models import event as event_view
 from forewarn.api.console.view_models import things
 from forewarn.api.console.view_models.fleet import LISTENING, host_list, scope_list
@@ -26,7 +26,7 @@ from forewarn.api.console.view_models.timeline import RANGES
 from forewarn.api.console.view_models.values import ID_CHARS_SHOWN
 from forewarn.api.requests import NAME_CHARS_MAX
 from forewarn.control.fleet_summary import HostCondition
-from forewarn.core.access import Right, Role
+from forewarn.core.access import Role
 from forewarn.core.errors import Invalid
 from forewarn.core.model import Cause, EventType, FactKind
 from forewarn.ports import JournalLine
@@ -47,26 +47,26 @@ class Looking:
         self._desk = desk
         self._hub = hub
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[PageRoute]:
         return [
-            Route("/console", self.front),
-            Route("/console/", self.now),
-            Route("/console/fleet", self.fleet),
-            Route("/console/fleet/names", self.names),
-            Route("/console/hosts", self.hosts),
-            Route("/console/hosts/{name}", self.host),
-            Route("/console/scopes", self.scopes),
-            Route("/console/scopes/{name}", self.scope),
-            Route("/console/vms/{name}", self.vm),
-            Route("/console/timeline", self.timeline),
-            Route("/console/events/{id}", self.event),
-            Route("/console/events/{id}/receipt", self.receipt),
-            Route("/console/operations/{id}", self.operation),
-            Route("/console/inbox", self.inbox),
-            Route("/console/journal", self.journal),
-            Route("/console/journal/export", self.export),
-            Route("/console/journal/{number:int}", self.line),
-            Route("/console/access", self.access),
+            PageRoute("/console", self.front, by_scope=True),
+            PageRoute("/console/", self.now, by_scope=True),
+            PageRoute("/console/fleet", self.fleet, by_scope=True),
+            PageRoute("/console/fleet/names", self.names, by_scope=False),
+            PageRoute("/console/hosts", self.hosts, by_scope=False),
+            PageRoute("/console/hosts/{name}", self.host, by_scope=False),
+            PageRoute("/console/scopes", self.scopes, by_scope=True),
+            PageRoute("/console/scopes/{name}", self.scope, by_scope=True),
+            PageRoute("/console/vms/{name}", self.vm, by_scope=True),
+            PageRoute("/console/timeline", self.timeline, by_scope=True),
+            PageRoute("/console/events/{id}", self.event, by_scope=True),
+            PageRoute("/console/events/{id}/receipt", self.receipt, by_scope=True),
+            PageRoute("/console/operations/{id}", self.operation, by_scope=False),
+            PageRoute("/console/inbox", self.inbox, by_scope=True),
+            PageRoute("/console/journal", self.journal, by_scope=True),
+            PageRoute("/console/journal/export", self.export, by_scope=True),
+            PageRoute("/console/journal/{number:int}", self.line, by_scope=True),
+            PageRoute("/console/access", self.access, by_scope=True),
         ]
 
     async def _live(
@@ -121,14 +121,12 @@ class Looking:
             find=asked.get("find", ""),
         )
 
-    async def names(self, request: Request) -> Response:
+    async def names(self, _: Request) -> Response:
         """The names of all hosts in the places of their cells, for the script."""
-        access_of(request).need_everywhere(Right.VIEW, what="to see hosts")
         return JSONResponse({"names": self._desk.summary.host_names})
 
     async def hosts(self, request: Request) -> Response:
         asked = _asked(request, "is", "find", "after")
-        access_of(request).need_everywhere(Right.VIEW, what="to see hosts")
         word = asked.get("is", "")
         conditions = [one.value for one in HostCondition]
         if word and word not in conditions:
@@ -175,7 +173,7 @@ class Looking:
     async def event(self, request: Request) -> Response:
         access, given = access_of(request), _id(request)
         # By its whole id from here on: what begins alike may become two.
-        read = await self._desk.control.read(lambda store: event_view.read_event(store, given))
+        read = await self._desk.control.read(lambda s: blocks.read_event(s, access, given))
         view = blocks.event_of(self._desk, access, read.event.event_id)
         title = f"Event {read.event.event_id[:ID_CHARS_SHOWN]}"
         return await self._single(request, view, "now", title)
@@ -183,8 +181,7 @@ class Looking:
     async def receipt(self, request: Request) -> Response:
         """The receipt alone, for a customer: nothing of other scopes or of the console is on it."""
         access, given = access_of(request), _id(request)
-        read = await self._desk.control.read(lambda store: event_view.read_event(store, given))
-        need_to_see(access, read.event.scope, f"event {given}")
+        read = await self._desk.control.read(lambda s: blocks.read_event(s, access, given))
         look = self._desk.control.fleet.look()
         page = event_view.event_page(look, read, self._desk.offers(access))
         return await self._desk.page(
@@ -193,7 +190,6 @@ class Looking:
 
     async def operation(self, request: Request) -> Response:
         access, given = access_of(request), _id(request)
-        access.need_everywhere(Right.VIEW, what="to see an operation, which is of a whole host")
         read = await self._desk.control.read(lambda store: things.read_operation(store, given))
         view = blocks.operation_of(self._desk, access, read.operation.operation_id)
         title = f"Operation {read.operation.operation_id[:ID_CHARS_SHOWN]}"
@@ -277,7 +273,10 @@ class Looking:
             if not page:
                 return
             after, left = page[-1].number, left - len(page)
-            yield [one for one in page if scopes is None or one.fact.scope in scopes]
+            if scopes is None:
+                yield page
+            else:
+                yield [told(one, scopes) for one in page if one.fact.scope in scopes]
 
     # Who is here.
 

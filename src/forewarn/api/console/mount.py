@@ -89,4 +89,5 @@ def _is_below(path: str) -> bool:
     return path == PATH or path.startswith(f"{PATH}/")
 
 
-TokenAccess = Callable[[str], Access | None]
+# What a token allows that a person shows, who asks from that address.
+TokenAccess = Callable[[str, str], Access | None]

@@ -16,20 +16,22 @@ from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from forewarn.api.access import access_of
 from forewarn.api.console import inner
-from forewarn.api.console.desk import Desk
+from forewarn.api.console.desk import Desk, need_to_see
 from forewarn.api.console.forms import FORMS, FormField, OrderForm
 from forewarn.api.console.gate import session_of
+from forewarn.api.console.page_routes import PageRoute
 from forewarn.api.console.rendering import url_of
 from forewarn.api.console.sessions import ConsoleSession
-from forewarn.api.console.view_models.values import Ref, hold_row
+from forewarn.api.console.view_models.values import HoldRow, Ref, hold_row
 from forewarn.api.requests import read_body
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import previews
+from forewarn.control.event_ids import ID_CHARS
 from forewarn.control.previews import Preview
+from forewarn.core import owner_explain
 from forewarn.core.access import Access
 from forewarn.core.errors import EffectMoved, Forbidden, Invalid, NotFound, Refusal
 from forewarn.wire.problems import status_of
@@ -52,11 +54,11 @@ class Ordering:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[PageRoute]:
         path = "/console/orders/{order}/{target}"
         return [
-            Route(path, self.look, methods=["GET"]),
-            Route(path, self.give, methods=["POST"]),
+            PageRoute(path, self.look, by_scope=True),
+            PageRoute(path, self.give, by_scope=True, methods=["POST"]),
         ]
 
     async def look(self, request: Request) -> Response:
@@ -110,12 +112,25 @@ class Ordering:
             late=[field for field in form.fields if field.late],
             fields=fields,
             preview=preview,
-            holds=[hold_row(hold) for hold in preview.holds] if preview else [],
+            holds=self._holds(preview, access_of(request)),
             told=_told(preview),
             refusal=refusal,
             moved=isinstance(refusal, EffectMoved),
             key=str(uuid.uuid4()),
         )
+
+    def _holds(self, preview: Preview | None, access: Access) -> list[HoldRow]:
+        """What would keep the order from starting, as this person is told it."""
+        if preview is None:
+            return []
+        if access.all_scopes:
+            return [hold_row(hold) for hold in preview.holds]
+        alone = len(preview.events) == 1 and not self._has_operation(preview)
+        return [hold_row(owner_explain.hold(one, own=alone)) for one in preview.holds]
+
+    def _has_operation(self, preview: Preview) -> bool:
+        found = self._desk.control.fleet.open_event(preview.events[0].event_id)
+        return found is not None and found[1].operation_id is not None
 
     async def give(self, request: Request) -> Response:
         """Give the order, once."""
@@ -149,24 +164,23 @@ class Ordering:
 
     def _need(self, access: Access, form: OrderForm, spec: RouteSpec, target: str) -> None:
         what = f"to order {spec.name} of {target[:64]}"
-        access.need(spec.right, scope=self._scope(form, target), what=what)
+        access.need(spec.right, what=what)
         if not spec.by_scope:
             access.need_everywhere(spec.right, what=what)
-
-    def _scope(self, form: OrderForm, target: str) -> str | None:
-        """The scope of what the order is given to. Raises NotFound for what is not there."""
         fleet = self._desk.control.fleet
         match form.kind:
             case "vm":
-                return fleet.need_scope_of_vm(target).name
+                need_to_see(access, fleet.scope_of_vm.get(target), f"VM {target[:64]}")
+                fleet.need_scope_of_vm(target)
             case "scope":
-                return fleet.need_scope(target).name
+                need_to_see(access, target, f"scope {target[:64]}")
+                fleet.need_scope(target)
             case "event":
                 found = fleet.open_event(target.upper())
-                return found[0].name if found else None
+                scope = found[0].name if found else None
+                need_to_see(access, scope, f"open event {target[:ID_CHARS]}")
             case "host":
                 fleet.need_host(target)
-        return None
 
 
 async def read_form(request: Request, session: ConsoleSession) -> dict[str, str]:

@@ -89,7 +89,7 @@ class Sessions:
         stands: Callable[[Access], bool] = everyone,
     ) -> None:
         self._now_s = now_s
-        self._stands = stands
+        self.stands = stands
         self._sessions: dict[str, ConsoleSession] = {}
         self._codes: OrderedDict[str, _Code] = OrderedDict()
         self._used: OrderedDict[str, None] = OrderedDict()
@@ -162,7 +162,7 @@ class Sessions:
         if session is None:
             return None
         now_s = self._now_s()
-        if self._over(session, now_s) or not self._stands(session.access):
+        if self._over(session, now_s) or not self.stands(session.access):
             del self._sessions[digest]
             return None
         if used:
@@ -190,7 +190,7 @@ class Sessions:
 
     def _end_old(self, now_s: float) -> None:
         kept = {d: one for d, one in self._sessions.items() if not self._over(one, now_s)}
-        self._sessions = {d: one for d, one in kept.items() if self._stands(one.access)}
+        self._sessions = {d: one for d, one in kept.items() if self.stands(one.access)}
 
 
 def _digest(secret: str) -> str:

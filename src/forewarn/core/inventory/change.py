@@ -143,7 +143,7 @@ class FleetChange:
         if wanted == scope:
             self.put_vm(scope, after)
             return
-        self.leave(scope, after.name, because=f"now in scope {wanted}")
+        self.leave(scope, after.name, because="now in another scope")
         self._moved_from.add(scope)
         self.put_vm(wanted, after)
         self._go_ahead_of(self._before.get(scope), wanted)

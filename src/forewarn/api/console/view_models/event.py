@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from forewarn.api.console.view_models.lines import Line, line
+from forewarn.api.console.view_models.told import explained
 from forewarn.api.console.view_models.values import (
     HoldRow,
     Offers,
@@ -21,7 +22,8 @@ from forewarn.api.console.view_models.values import (
 from forewarn.control import receipt
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.overview import find_event
-from forewarn.core import explain, notice
+from forewarn.core import notice
+from forewarn.core.access import Access
 from forewarn.core.model import Action, Cause, Fact, FactKind, Phase, ScheduledEvent
 from forewarn.core.notice import NoticeVerdict
 from forewarn.ports import JournalLine, ListFilter, Store
@@ -113,14 +115,14 @@ def event_page(look: FleetLook, read: EventRead, offers: Offers) -> EventView:
     """The event as it is in the fleet, else as the store has it."""
     found = look.open_event(read.event.event_id)
     event = found[1] if found else read.event
-    holds, until_ms = _explained(look, event)
+    holds, until_ms = _explained(look, event, offers.access)
     operation = look.operation(event.operation_id) if event.operation_id else None
     actions = event.actions or ((operation.action,) if operation and operation.action else ())
     return EventView(
         ref=Ref("event", event.event_id),
         title=of_event(event),
         event=event,
-        operation=Ref("operation", event.operation_id) if event.operation_id else None,
+        operation=_operation(event, offers.access),
         steps=tuple(_steps(event)),
         holds=holds,
         until_ms=until_ms,
@@ -132,12 +134,21 @@ def event_page(look: FleetLook, read: EventRead, offers: Offers) -> EventView:
     )
 
 
-def _explained(look: FleetLook, event: ScheduledEvent) -> tuple[tuple[HoldRow, ...], int | None]:
+def _operation(event: ScheduledEvent, access: Access) -> Ref | None:
+    """The page of its operation; an owner sees none, which is of a whole host."""
+    if event.operation_id is None or not access.all_scopes:
+        return None
+    return Ref("operation", event.operation_id)
+
+
+def _explained(
+    look: FleetLook, event: ScheduledEvent, access: Access
+) -> tuple[tuple[HoldRow, ...], int | None]:
     found = look.open_event(event.event_id)
     if found is None:
         return (), None
-    explained = explain.explain_event(*found, look, look.now_ms)
-    return tuple(map(hold_row, explained.holds)), explained.until_ms
+    told = explained(look, *found, access)
+    return tuple(map(hold_row, told.holds)), told.until_ms
 
 
 def _orders(event: ScheduledEvent, offers: Offers) -> tuple[OrderLink, ...]:

@@ -12,6 +12,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from forewarn.api.console.view_models.told import explained
 from forewarn.api.console.view_models.values import (
     Names,
     Offers,
@@ -33,7 +34,7 @@ from forewarn.control.fleet_summary import (
     why_troubled,
 )
 from forewarn.control.slices import Walk, at_once
-from forewarn.core import explain, placement, starting
+from forewarn.core import placement, starting
 from forewarn.core.model import (
     DAY_MS,
     MINUTE_MS,
@@ -156,7 +157,7 @@ def _without_host(look: FleetLook, summary: FleetSummary, offers: Offers) -> Ite
         host = look.host(event.host)
         if host is None or not host.fenced or all(one.host or one.ended for one in event.actions):
             continue
-        for hold in explain.explain_event(scope, event, look, look.now_ms).holds:
+        for hold in explained(look, scope, event, offers.access).holds:
             if hold.reason is HoldReason.NO_HOST:
                 yield Trouble(
                     what=f"{of_event(event)}: nowhere to start",
@@ -249,24 +250,33 @@ def coming_walk(
 ) -> Walk[Coming]:
     """As `coming`, in slices. `look` is asked anew after each pause."""
     sees = offers.access.sees
-    started = yield from _together(e for s, e in summary.started() if sees(s.name))
-    scheduled = yield from _together(e for s, e in summary.scheduled() if sees(s.name))
-    under_way = tuple(_next_row(look(), *one) for one in islice(started.items(), ROWS_MAX))
+    whole = offers.access.all_scopes
+    seen = (event for scope, event in summary.started() if sees(scope.name))
+    started = yield from _together(seen, whole=whole)
+    seen = (event for scope, event in summary.scheduled() if sees(scope.name))
+    scheduled = yield from _together(seen, whole=whole)
+    first = islice(started.items(), ROWS_MAX)
+    under_way = tuple(_next_row(look(), *one, whole=whole) for one in first)
     soonest = heapq.nsmallest(ROWS_MAX, scheduled.items(), key=lambda one: _from_ms(one[1]))
     return Coming(
         under_way=under_way,
         under_way_more=max(0, len(started) - ROWS_MAX),
-        upcoming=tuple(_next_row(look(), *one) for one in soonest),
+        upcoming=tuple(_next_row(look(), *one, whole=whole) for one in soonest),
         upcoming_more=max(0, len(scheduled) - ROWS_MAX),
     )
 
 
-def _together(events: Iterable[ScheduledEvent]) -> Walk[dict[str, list[ScheduledEvent]]]:
-    """Events of one operation, and of one failed host, that are in one phase are one row."""
+def _together(
+    events: Iterable[ScheduledEvent], *, whole: bool
+) -> Walk[dict[str, list[ScheduledEvent]]]:
+    """Events of one operation, and of one failed host, that are in one phase are one row.
+
+    Not `whole`: event by event, as an owner is shown them. Operations and hosts are not his.
+    """
     groups: dict[str, list[ScheduledEvent]] = {}
     for number, event in enumerate(events, 1):
-        key = event.operation_id or event.event_id
-        if event.cause is Cause.FAILURE:
+        key = (event.operation_id if whole else None) or event.event_id
+        if event.cause is Cause.FAILURE and whole:
             key = f"failed {event.host}"
         groups.setdefault(key, []).append(event)
         if not number % EVENTS_IN_SLICE:
@@ -279,16 +289,27 @@ def _from_ms(events: Sequence[ScheduledEvent]) -> int:
     return max(starts_ms(event) for event in events)
 
 
-def _next_row(look: FleetLook, key: str, events: Sequence[ScheduledEvent]) -> NextRow:
+def _next_row(
+    look: FleetLook, key: str, events: Sequence[ScheduledEvent], *, whole: bool
+) -> NextRow:
+    first = events[0]
+    if not whole:
+        return _own_row(first)
     operation = look.operation(key)
+    if first.cause is Cause.FAILURE:
+        return _row(Ref("host", first.host), of_failed_host(first.host, events), events)
+    if operation is None:
+        return _own_row(first)
+    return _row(Ref("operation", key), of_operation(operation), events)
+
+
+def _own_row(event: ScheduledEvent) -> NextRow:
+    return _row(Ref("event", event.event_id), of_event(event), [event])
+
+
+def _row(ref: Ref, what: str, events: Sequence[ScheduledEvent]) -> NextRow:
     first = events[0]
     started = first.phase is Phase.STARTED
-    if first.cause is Cause.FAILURE:
-        ref, what = Ref("host", first.host), of_failed_host(first.host, events)
-    elif operation is None:
-        ref, what = Ref("event", key), of_event(first)
-    else:
-        ref, what = Ref("operation", key), of_operation(operation)
     return NextRow(
         ref=ref,
         what=what,

@@ -111,9 +111,10 @@ def timeline(
     now_ms = look.now_ms // MINUTE_MS * MINUTE_MS
     from_ms = now_ms - round(length_ms * PAST_SHARE)
     to_ms = from_ms + length_ms
+    whole = offers.access.all_scopes
     spans = [
         span
-        for span in (*_open(look, summary), *_ended(ended))
+        for span in (*_open(look, summary, whole=whole), *_ended(ended, whole=whole))
         if _wanted(span, offers, scope, host)
         and span.from_ms < to_ms
         and (span.to_ms or span.start_ms) >= from_ms
@@ -179,8 +180,9 @@ def _bar(span: Span, width: _Width, now_ms: int) -> SpanBar:
     )
 
 
-def _open(look: FleetLook, summary: FleetSummary) -> Iterator[Span]:
-    for operation in look.operations.values():
+def _open(look: FleetLook, summary: FleetSummary, *, whole: bool) -> Iterator[Span]:
+    """Operations, and events of none; without `whole` events alone, as an owner sees them."""
+    for operation in look.operations.values() if whole else ():
         events = _events_of(look, operation)
         starts = [e.started_ms if e.started_ms is not None else starts_ms(e) for e in events]
         started = operation.started_ms is not None or any(e.started_ms for e in events)
@@ -200,7 +202,7 @@ def _open(look: FleetLook, summary: FleetSummary) -> Iterator[Span]:
             window=operation.window,
         )
     for _, event in (*summary.started(), *summary.scheduled()):
-        if event.operation_id is None:
+        if event.operation_id is None or not whole:
             yield _of_event(event)
 
 
@@ -209,8 +211,8 @@ def _events_of(look: FleetLook, operation: Operation) -> Sequence[ScheduledEvent
     return [one[1] for one in found if one is not None]
 
 
-def _ended(ended: EndedOrders) -> Iterable[Span]:
-    for one in ended.operations:
+def _ended(ended: EndedOrders, *, whole: bool) -> Iterable[Span]:
+    for one in ended.operations if whole else ():
         yield Span(
             ref=Ref("operation", one.operation_id),
             what=of_operation(one),
@@ -224,7 +226,7 @@ def _ended(ended: EndedOrders) -> Iterable[Span]:
             window=one.window,
         )
     for event in ended.events:
-        if event.operation_id is None:
+        if event.operation_id is None or not whole:
             yield _of_event(event)
 
 

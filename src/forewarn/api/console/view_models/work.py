@@ -13,6 +13,7 @@ from itertools import chain
 
 from msgspec import Struct
 
+from forewarn.api.console.view_models.told import explained
 from forewarn.api.console.view_models.values import (
     HoldRow,
     Offers,
@@ -27,6 +28,7 @@ from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import FleetSummary, starts_ms
 from forewarn.control.slices import Walk, at_once
 from forewarn.core import ending, explain, notice, placement
+from forewarn.core.access import Access
 from forewarn.core.model import (
     Cause,
     EndedAs,
@@ -151,10 +153,11 @@ def work_walk(
     access = offers.access
     found: list[_Order] = []
     counted: Counter[Going] = Counter()
-    for number, one in enumerate(chain(_operations(look), _alone(look, summary)), 1):
-        if access.all_scopes or any(access.sees(event.scope) for event in one.events):
-            found.append(one)
-            counted[one.going] += 1
+    whole = chain(_operations(look), _alone(look, summary, access))
+    orders = whole if access.all_scopes else _own(look, summary, access)
+    for number, one in enumerate(orders, 1):
+        found.append(one)
+        counted[one.going] += 1
         if not number % ORDERS_IN_SLICE:
             yield
     first = nsmallest(rows_max, found, key=lambda one: one.place)
@@ -209,19 +212,30 @@ def _started(look: FleetLook, operation: Operation, events: tuple[ScheduledEvent
     )
 
 
-def _alone(look: Callable[[], FleetLook], summary: FleetSummary) -> Iterator[_Order]:
+def _own(look: Callable[[], FleetLook], summary: FleetSummary, access: Access) -> Iterator[_Order]:
+    """To an owner, event by event: an operation has those of others too."""
+    for scope, event in chain(summary.started(), summary.scheduled()):
+        if access.sees(scope.name):
+            started = event.phase is Phase.STARTED
+            at_ms = event.deadline_ms or 0 if started else starts_ms(event)
+            yield _event(look(), scope, event, access, at_ms=at_ms)
+
+
+def _alone(
+    look: Callable[[], FleetLook], summary: FleetSummary, access: Access
+) -> Iterator[_Order]:
     """Events that belong to no operation: orders of owners, evictions, failures of hosts."""
     failed: dict[str, list[tuple[Scope, ScheduledEvent]]] = {}
     for scope, event in summary.started():
         if event.cause is Cause.FAILURE:
             failed.setdefault(event.host, []).append((scope, event))
         elif event.operation_id is None:
-            yield _event(look(), scope, event, at_ms=event.deadline_ms or 0)
+            yield _event(look(), scope, event, access, at_ms=event.deadline_ms or 0)
     for found in failed.values():
         yield _failure(look(), found)
     for scope, event in summary.scheduled():
         if event.operation_id is None:
-            yield _event(look(), scope, event, at_ms=starts_ms(event))
+            yield _event(look(), scope, event, access, at_ms=starts_ms(event))
 
 
 def _failure(look: FleetLook, found: Sequence[tuple[Scope, ScheduledEvent]]) -> _Order:
@@ -242,9 +256,11 @@ def _failure(look: FleetLook, found: Sequence[tuple[Scope, ScheduledEvent]]) -> 
     )
 
 
-def _event(look: FleetLook, scope: Scope, event: ScheduledEvent, *, at_ms: int) -> _Order:
+def _event(
+    look: FleetLook, scope: Scope, event: ScheduledEvent, access: Access, *, at_ms: int
+) -> _Order:
     asked = event.phase is Phase.STARTED or _due(scope, event, look.now_ms)
-    holds = explain.explain_event(scope, event, look, look.now_ms).holds if asked else None
+    holds = explained(look, scope, event, access).holds if asked else None
     return _Order(
         going=_going((event,), holds),
         at_ms=at_ms,
@@ -278,11 +294,11 @@ def _row(one: _Order, look: FleetLook, offers: Offers) -> WorkRow:
     if one.operation is not None:
         return _operation_row(one, one.operation, look, offers)
     event = one.events[0]
-    if event.cause is Cause.FAILURE:
+    if event.cause is Cause.FAILURE and one.scope is None:
         return _failure_row(one, event)
     holds = one.holds
     if holds is None and one.scope is not None:
-        holds = explain.explain_event(one.scope, event, look, look.now_ms).holds
+        holds = explained(look, one.scope, event, offers.access).holds
     cancel = None
     if event.phase is Phase.SCHEDULED:
         cancel = offers.link("event-cancel", event.event_id, "Cancel", event.scope)
@@ -343,9 +359,12 @@ def _operation_row(one: _Order, operation: Operation, look: FleetLook, offers: O
 
 
 def ended_rows(
-    operations: Iterable[Operation], events: Iterable[ScheduledEvent]
+    operations: Iterable[Operation], events: Iterable[ScheduledEvent], *, whole: bool = True
 ) -> tuple[WorkRow, ...]:
-    """What has ended, the latest first. Of events those that belong to no operation."""
+    """What has ended, the latest first. Of events those that belong to no operation.
+
+    Without `whole` all events: their operations are not shown.
+    """
     rows = [
         WorkRow(
             ref=Ref("operation", one.operation_id),
@@ -376,6 +395,6 @@ def ended_rows(
             outcome=one.outcome,
         )
         for one in events
-        if one.operation_id is None and one.phase.ended
+        if (one.operation_id is None or not whole) and one.phase.ended
     ]
     return tuple(sorted(rows, key=lambda row: -(row.at_ms or 0)))
