@@ -46,26 +46,33 @@ def functions(root: Path) -> list[Drawn]:
             text = path.read_text(encoding="utf-8")
             place = path.relative_to(root).as_posix()
             found += [
-                Drawn(place, node.lineno, node.name, described(text, node))
-                for node in _defined(ast.parse(text))
+                Drawn(place, node.lineno, node.name, of + described(text, node))
+                for node, of in _defined(ast.parse(text))
                 if node.end_lineno is not None and node.end_lineno - node.lineno + 1 >= LINES_MIN
             ]
     return found
 
 
-def _defined(tree: ast.Module) -> Iterator[_Function]:
+def _defined(tree: ast.Module) -> Iterator[tuple[_Function, str]]:
+    """Functions and methods; of a method also what its class says of itself."""
     for node in tree.body:
-        inside = node.body if isinstance(node, ast.ClassDef) else [node]
+        inside, of = [node], ""
+        if isinstance(node, ast.ClassDef):
+            inside, of = node.body, f"[{_first_sentence(ast.get_docstring(node) or node.name)}] "
         for one in inside:
             if isinstance(one, _Function) and not one.name.startswith("__"):
-                yield one
+                yield one, of
+
+
+def _first_sentence(docstring: str) -> str:
+    return " ".join(docstring.split("\n\n", maxsplit=1)[0].split())
 
 
 def described(text: str, node: _Function) -> str:
     """The first sentence of its docstring; without one its body, with its name hidden."""
     docstring = ast.get_docstring(node)
     if docstring is not None:
-        return " ".join(docstring.split("\n\n")[0].split())
+        return _first_sentence(docstring)
     lines = text.splitlines()[node.body[0].lineno - 1 : node.end_lineno]
     body = "\n".join(f"    {line.strip()}" for line in lines)
     return "(it says nothing of itself)\n" + re.sub(rf"\b{re.escape(node.name)}\b", HIDDEN, body)

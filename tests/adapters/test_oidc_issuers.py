@@ -115,7 +115,7 @@ def test_keys_are_kept_while_the_issuer_is_away_and_not_for_ever(world: World) -
         world.clock.pass_ms(KEYS_KEPT_MS - 1)
         await world.comes_in()
         world.clock.pass_ms(1)
-        with pytest.raises(Unavailable, match="cannot be had"):
+        with pytest.raises(Unavailable, match="cannot get the keys"):
             await world.comes_in()
         world.issuer.answers = {}
         with pytest.raises(Unavailable):

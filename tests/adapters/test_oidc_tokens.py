@@ -197,7 +197,7 @@ def test_no_character_of_a_token_can_be_another(world: World) -> None:
 
 
 def test_a_token_of_an_issuer_that_is_not_in_the_settings_is_refused(world: World) -> None:
-    assert "not configured" in world.refused(world.stranger.token(NOW_S))
+    assert "do not name the issuer" in world.refused(world.stranger.token(NOW_S))
     assert world.stranger.asked == []
 
 

@@ -104,7 +104,7 @@ def test_a_role_holds_for_callers_of_an_issuer_as_for_all_others(
     [
         ({"exp": 1, "iat": 0}, "The token has expired."),
         ({"aud": "another"}, "The token is for another audience."),
-        ({"iss": "https://login.example.com"}, "The token is of an issuer that is not configured"),
+        ({"iss": "https://login.example.com"}, "The settings do not name the issuer of this token"),
     ],
     ids=["expired", "audience", "issuer"],
 )

@@ -151,7 +151,7 @@ def test_the_same_key_postpones_once(world: OperatorWorld) -> None:
         (b'{"until": "+1h", "force": true}', "force"),
         (b'{"until": "+1h", "reason": 1}', "reason"),
         (b'{"until": "+1h", "reason": "a\\nb"}', "control characters"),
-        (b'{"until": "+1h", "reason": "' + b"x" * 201 + b'"}', "longer"),
+        (b'{"until": "+1h", "reason": "' + b"x" * 201 + b'"}', "too long"),
         (b'{"until": "' + b"9" * 60_000 + b'"}', "not a time"),
     ],
 )

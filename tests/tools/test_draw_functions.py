@@ -14,6 +14,8 @@ def short():
     """Too short."""
 
 class Thing:
+    """A thing."""
+
     def __init__(self):
         """
         Long enough, and
@@ -49,7 +51,7 @@ def test_functions_with_lines_enough_are_found_with_what_they_do(tree: Path) -> 
     found = {one.name: one for one in functions(tree)}
     assert set(found) == {"said", "unsaid"}
     assert found["said"].path == "src/forewarn/core/thing.py"
-    assert found["said"].does == "Say what it does, in one sentence."
+    assert found["said"].does == "[A thing.] Say what it does, in one sentence."
 
 
 def test_a_function_without_a_docstring_shows_its_body_and_not_its_name(tree: Path) -> None:

@@ -381,7 +381,7 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             command=commands.InventoryOrder,
             right=Right.ADMINISTER,
         ),
-        _get(
+        get_route(
             "/v1/backup",
             "backup",
             "A backup, as a file: a copy of the database, the members, their authority, the token.",
@@ -397,7 +397,7 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             answers.HealthJson,
         ),
         _view("/v1/openapi.json", "openapi", "This document.", routes.openapi, "application/json"),
-        _get("/metrics", "metrics", "Numbers for Prometheus.", routes.metrics, "text/plain"),
+        get_route("/metrics", "metrics", "Numbers for Prometheus.", routes.metrics, "text/plain"),
     ]
 
 
@@ -440,11 +440,11 @@ def _view(
     to_owner: type[msgspec.Struct] | None = None,
 ) -> RouteSpec:
     """What may be looked at, and of which an owner gets his part."""
-    found = _get(path, name, summary, handler, answer, query=query)
+    found = get_route(path, name, summary, handler, answer, query=query)
     return replace(found, by_scope=True, to_owner=to_owner)
 
 
-def _get(
+def get_route(
     path: str,
     name: str,
     summary: str,
@@ -454,6 +454,7 @@ def _get(
     query: type[msgspec.Struct] = NoQuery,
     right: Right = Right.VIEW,
 ) -> RouteSpec:
+    """What may be looked at, by who has the right for the whole fleet."""
     return RouteSpec(
         method="GET",
         path=path,

@@ -20,7 +20,7 @@ from forewarn.api.access import access_of
 from forewarn.api.operator_routes import Keyed, OperatorRoutes
 from forewarn.api.orders import EmptyRequest, words
 from forewarn.api.requests import NAME_CHARS_MAX, NoQuery, read_query
-from forewarn.api.route_table import RouteSpec
+from forewarn.api.route_table import RouteSpec, get_route
 from forewarn.control import commands
 from forewarn.control.commands import Answer
 from forewarn.control.control import Control
@@ -85,7 +85,9 @@ class TokenRoutes:
         """The routes, in the order of the documentation."""
         at, one = "/v1/tokens", "/v1/tokens/{name}"
         return [
-            _get(at, "list-tokens", "Tokens by name.", self, TokenPage),
+            get_route(
+                at, "list-tokens", "Tokens by name.", self.list, TokenPage, right=Right.ADMINISTER
+            ),
             RouteSpec(
                 method="POST",
                 path=at,
@@ -97,7 +99,14 @@ class TokenRoutes:
                 command=commands.MakeToken,
                 right=Right.ADMINISTER,
             ),
-            _get(one, "show-token", "A token, by its name or id.", self, TokenJson),
+            get_route(
+                one,
+                "show-token",
+                "A token, by its name or id.",
+                self.show,
+                TokenJson,
+                right=Right.ADMINISTER,
+            ),
             RouteSpec(
                 method="POST",
                 path=f"{one}/rotate",
@@ -200,20 +209,6 @@ def _shown(answer: Answer, text: str) -> Answer:
         note=SHOWN_BEFORE.format(made.token_id) if answer.repeated else "",
     )
     return Answer(text=msgspec.json.encode(shown).decode(), repeated=answer.repeated)
-
-
-def _get(
-    path: str, name: str, summary: str, routes: TokenRoutes, answer: type[msgspec.Struct]
-) -> RouteSpec:
-    return RouteSpec(
-        method="GET",
-        path=path,
-        name=name,
-        summary=summary,
-        handler=routes.list if name == "list-tokens" else routes.show,
-        answer=answer,
-        right=Right.ADMINISTER,
-    )
 
 
 def _name(request: Request) -> str:

@@ -209,7 +209,7 @@ def _text(path: Path | None) -> str | None:
 
 
 def _say_in_json(running: Running) -> None:
-    """For a program: one JSON document on one line."""
+    """Where the emulator listens, for a program: one JSON document on one line."""
     Session.show_json_line(
         {
             "operator_url": running.operator_url,

@@ -301,7 +301,7 @@ def fact_line(fact: dict[str, Any], now: datetime) -> Text:
 
 
 def _which(fact: dict[str, Any]) -> str:
-    """Which principal it was, where the name alone does not say it."""
+    """Who did what a line of the journal says, where the name alone does not tell."""
     if fact.get("by_id") in (None, fact["by"], "operator"):
         return ""
     owner = "owner, " if fact["by_kind"] == "owner" else ""

@@ -58,7 +58,7 @@ def _waits(scope: Scope, now_ms: int) -> bool:
 
 
 def _told_elsewhere(before: Scope | None, after: Scope) -> bool:
-    """Whether notices may run on other hosts than before: an approval changes nothing of that."""
+    """Whether notices of a scope may run on other hosts than before; no approval changes that."""
     pairs = None if before is None else document.in_place(before.events, after.events)
     if pairs is None:
         return True
@@ -82,7 +82,7 @@ class Agenda:
             self._changed(scope)
 
     def published(self, changes: Sequence[Change]) -> None:
-        """Something was committed, and the fleet has it."""
+        """Note the scopes that a commit changed, to look at them. The fleet has the commit."""
         for change in changes:
             for name in change.removed_scopes:
                 self._tell(name, frozenset())

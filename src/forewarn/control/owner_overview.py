@@ -116,7 +116,7 @@ def show_event(store: Store, access: Access, given: str, now_ms: int) -> answers
 def explain_event(
     fleet: FleetLook, access: Access, event: ScheduledEvent
 ) -> answers.EventExplanationJson:
-    """What an event of the owner waits for; of what is not his, only that it holds."""
+    """What an event of the owner waits for; of what is not his, that it holds and no more."""
     found = fleet.open_event(event.event_id)
     if found is None:
         return overview.explain_event(fleet, event)

@@ -96,7 +96,7 @@ def fact(written: Fact, own: Collection[str]) -> Fact:
 def _own_holds(
     members: Collection[tuple[str, str]], fleet: Fleet, now_ms: int, own: Collection[str]
 ) -> Iterator[Hold]:
-    """What the owner's own scopes hold of it."""
+    """The holds of the owner's own scopes, of all that an event has."""
     for scope_name, event_id in members:
         scope = fleet.scope(scope_name) if scope_name in own else None
         event = scope.event(event_id) if scope else None

@@ -13,9 +13,7 @@ from msgspec.structs import replace
 
 from forewarn.core import placement, scheduling, scope_edits
 from forewarn.core.errors import (
-    AlreadyStarted,
     Invalid,
-    NotFound,
     NotPostponable,
     PostponedTooFar,
     PostponedTooOften,
@@ -170,7 +168,7 @@ def postpone(
     is done once for all, so all events of the operation move together, and who asks for one of
     them is named to other scopes only if that is an operator.
     """
-    event = _need_scheduled(scope, event_id)
+    event = scheduling.need_scheduled(scope, event_id, done="postponed")
     left = allowance(scope, event, fleet, by=by.kind, policy=policy, now_ms=now_ms)
     if left.refused is not None:
         raise left.refused
@@ -227,18 +225,6 @@ class _Anew(Struct, frozen=True, kw_only=True):
             postponed_ms=self.postponed_ms,
             reason=self.reason if who else "",
         )
-
-
-def _need_scheduled(scope: Scope, event_id: str) -> ScheduledEvent:
-    event = scope.event(event_id)
-    if event is None:
-        raise NotFound(f"Scope {scope.name} has no open event {event_id}.")
-    if event.phase is not Phase.SCHEDULED:
-        raise AlreadyStarted(
-            f"Event {event_id} has started.",
-            "Only scheduled events can be postponed; wait until it has ended.",
-        )
-    return event
 
 
 # What moves, and how far it has come.

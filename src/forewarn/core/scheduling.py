@@ -547,19 +547,25 @@ def need_scope(fleet: Fleet, name: str) -> Scope:
     return scope
 
 
-def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: Who, now_ms: int) -> Decision:
-    """Cancel a scheduled event. If it belongs to an operation, the operation is canceled whole.
-
-    Cancel after start is refused; whichever was committed first has won.
-    """
+def need_scheduled(scope: Scope, event_id: str, *, done: str) -> ScheduledEvent:
+    """The event, if it has not started. Raises NotFound or AlreadyStarted; `done` is wanted."""
     event = scope.event(event_id)
     if event is None:
         raise NotFound(f"Scope {scope.name} has no open event {event_id}.")
     if event.phase is not Phase.SCHEDULED:
         raise AlreadyStarted(
             f"Event {event_id} has started.",
-            "Only scheduled events can be canceled; wait until it has ended.",
+            f"Only scheduled events can be {done}; wait until it has ended.",
         )
+    return event
+
+
+def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: Who, now_ms: int) -> Decision:
+    """Cancel a scheduled event. If it belongs to an operation, the operation is canceled whole.
+
+    Cancel after start is refused; whichever was committed first has won.
+    """
+    event = need_scheduled(scope, event_id, done="canceled")
     if event.operation_id is not None:
         operation = fleet.operation(event.operation_id)
         if operation is not None:

@@ -447,7 +447,7 @@ class Cloud:
 
 
 def _of_a_loop() -> str:
-    """What to add if the caller runs in an event loop: an app in that loop has stood still."""
+    """What a failed wait of a cloud adds if the test runs in an event loop: its app stood still."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

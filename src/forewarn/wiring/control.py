@@ -37,9 +37,8 @@ from forewarn.control.hosts.membership import Membership, Signing
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.retention import RetentionLoop
 from forewarn.core.addresses import listen_text
-from forewarn.core.errors import InventoryConflict
 from forewarn.core.model import SECOND_MS
-from forewarn.core.principal import CLOCK, INVENTORY_FILE
+from forewarn.core.principal import CLOCK
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
@@ -281,17 +280,7 @@ class ControlService:
         await self._inventories.prepare()  # what hosts report is compared with it
         if self._settings.inventory is None:
             return
-        try:
-            text = self._settings.inventory_text()
-            if text == self.parts.fleet.inventory:
-                return  # decided before
-            await self._inventories.apply_at_once(text, by=INVENTORY_FILE)
-        except InventoryConflict as why:
-            if not self.parts.fleet.hosts_by_name:
-                raise
-            log.error(  # noqa: TRY400 - the sentence says it all
-                "inventory_not_applied", why=str(why), remedy="forewarn inventory apply FILE, later"
-            )
+        await self.parts.apply_at_start(self._inventories, self._settings.inventory_text())
 
     @asynccontextmanager
     async def _link(self) -> AsyncIterator[LinkAddress]:

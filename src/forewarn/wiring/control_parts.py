@@ -31,7 +31,9 @@ from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer, WriterThread
+from forewarn.core.errors import InventoryConflict
 from forewarn.core.model import SECOND_MS, Policy
+from forewarn.core.principal import INVENTORY_FILE
 from forewarn.endpoint.browsers import known_names
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock, Ids, Snapshot
@@ -278,6 +280,23 @@ class ControlParts:
             lambda: inventories.failures,
         )
         return inventories
+
+    async def apply_at_start(self, inventories: Inventories, text: str) -> None:
+        """Make the fleet what the file says, unless what is under way forbids it for now.
+
+        A service that stays down because of a file gives no notice at all, so a fleet that is there
+        goes on as it is. Raises InventoryConflict for a first file that does not work.
+        """
+        if text == self.fleet.inventory:
+            return  # decided before; reading a large file takes longer than all the rest
+        try:
+            await inventories.apply_at_once(text, by=INVENTORY_FILE)
+        except InventoryConflict as why:
+            if not self.fleet.hosts_by_name:
+                raise
+            log.error(  # noqa: TRY400 - the sentence says it all
+                "inventory_not_applied", why=str(why), remedy="forewarn inventory apply FILE, later"
+            )
 
     async def pulse(self) -> None:
         """Let the timekeeper notice, until canceled, that this process stood still.

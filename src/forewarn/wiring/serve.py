@@ -23,8 +23,8 @@ from forewarn.api.certificate_metrics import CertificateMetrics
 from forewarn.api.console.mount import ConsoleSetup
 from forewarn.control.commands import WasDown
 from forewarn.control.retention import RetentionLoop
-from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
-from forewarn.core.principal import CLOCK, INVENTORY_FILE
+from forewarn.core.errors import Conflict, Unavailable
+from forewarn.core.principal import CLOCK
 from forewarn.doorbell import rung
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed, cannot_listen
@@ -186,25 +186,12 @@ class EmbeddedService:
         )
 
     async def _apply_inventory(self) -> None:
-        """Make the fleet what the file says, unless what is under way forbids it for now.
-
-        A service that stays down because of a file gives no notice at all, so a fleet that is
-        there goes on as it is; a file that is wrong, or a first one that does not work, stops
-        the start. Without a file the fleet is what was applied last, and the demo the first time.
+        """Have the fleet as the file says. Without a file it is what was applied last, and the
+        demo the first time. A file that is wrong stops the start.
         """
         if self._settings.inventory is None and self._parts.fleet.inventory is not None:
             return
-        text = self._settings.inventory_text()
-        if text == self._parts.fleet.inventory:
-            return  # decided before; reading a large file takes longer than all the rest
-        try:
-            await self._inventories.apply_at_once(text, by=INVENTORY_FILE)
-        except InventoryConflict as why:
-            if not self._parts.fleet.hosts_by_name:
-                raise
-            log.error(  # noqa: TRY400 - the sentence says it all
-                "inventory_not_applied", why=str(why), remedy="forewarn inventory apply FILE, later"
-            )
+        await self._parts.apply_at_start(self._inventories, self._settings.inventory_text())
 
     def _where(
         self,

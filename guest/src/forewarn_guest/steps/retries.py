@@ -1,11 +1,9 @@
-"""Trying again, with growing pauses and within the time of the step; and secrets from files."""
+"""Trying again, with growing pauses and within the time of the step."""
 
 from __future__ import annotations
 
 import random
-import ssl
 import time
-from pathlib import Path
 from typing import Callable
 
 from forewarn_guest.errors import StepError
@@ -13,7 +11,6 @@ from forewarn_guest.steps.occasion import Deadline
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
-SECRET_MAX = 16 * 1024  # bytes
 
 
 class Again(Exception):  # noqa: N818 - says what is the case
@@ -44,26 +41,3 @@ def until_done(attempt: Callable[[], str], deadline: Deadline) -> str:
             deadline.doing = said
             time.sleep(wait)
             pause = min(pause * 2, LONGEST_PAUSE_S)
-
-
-def read_secret(path: str) -> str:
-    """The content of a file with a secret, without the blanks around it. It is never shown."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(SECRET_MAX + 1)
-        secret = content.decode("utf-8").strip()
-    except OSError as error:
-        raise StepError(f"{path} cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError:
-        raise StepError(f"{path} is no text in UTF-8.") from None
-    if not secret or len(content) > SECRET_MAX:
-        raise StepError(f"{path} is empty or larger than {SECRET_MAX} bytes.")
-    return secret
-
-
-def trust(ca_file: str | None) -> ssl.SSLContext:
-    """Whom to trust: the system's certificates, or those of a file in their place."""
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # no such file, and no certificate in it
-        raise StepError(f"{ca_file} has no certificates to trust ({error}).") from error

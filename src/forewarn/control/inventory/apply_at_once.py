@@ -16,9 +16,9 @@ from forewarn.control.transaction import Transaction
 from forewarn.core.errors import BadInventory, InventoryConflict
 from forewarn.core.facts import InventoryAppliedDetail, by_whom
 from forewarn.core.inventory import apply_file
+from forewarn.core.inventory.clashes import Clash
 from forewarn.core.inventory.entries import (
     Applied,
-    Clash,
     HostEntry,
     Inventory,
     NameChanges,

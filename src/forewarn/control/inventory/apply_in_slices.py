@@ -22,7 +22,8 @@ from forewarn.control.inventory.file_reader import InventoryClash, Mistake
 from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.transaction import Transaction
 from forewarn.core.inventory import apply_file, host_checks, slicing
-from forewarn.core.inventory.entries import Applied, Clash, Inventory
+from forewarn.core.inventory.clashes import Clash
+from forewarn.core.inventory.entries import Applied, Inventory
 from forewarn.core.model import Decision, Host, Operation, Scope, Vm
 from forewarn.core.principal import Principal
 

@@ -15,17 +15,15 @@ from msgspec.structs import replace
 from forewarn.core import scope_edits
 from forewarn.core.inventory import merge, scope_membership
 from forewarn.core.inventory.change import FleetChange
+from forewarn.core.inventory.clashes import Clash, event_words, remedy
 from forewarn.core.inventory.desired import vm_of
 from forewarn.core.inventory.entries import (
     Applied,
-    Clash,
     HostEntry,
     Inventory,
     NameChanges,
     ScopeEntry,
     VmEntry,
-    event_words,
-    remedy,
 )
 from forewarn.core.inventory.host_checks import Bound, host_clashes
 from forewarn.core.model import Decision, Host, Scope, Vm

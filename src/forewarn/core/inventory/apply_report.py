@@ -28,8 +28,9 @@ from forewarn.core.facts import (
 )
 from forewarn.core.fleet import Fleet
 from forewarn.core.inventory.change import FleetChange, may_go
+from forewarn.core.inventory.clashes import event_words
 from forewarn.core.inventory.desired import desired, vm_of
-from forewarn.core.inventory.entries import ScopeEntry, Source, VmEntry, event_words
+from forewarn.core.inventory.entries import ScopeEntry, Source, VmEntry
 from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.inventory.location import Locations, Report, only_lies_there
 from forewarn.core.inventory.names import KnownNames, in_case_only

@@ -13,8 +13,6 @@ from msgspec import Struct
 from forewarn.core.model import (
     MINUTE_MS,
     EventType,
-    Phase,
-    ScheduledEvent,
     ScopeKind,
 )
 from forewarn.core.vm_profile import NOTHING_SAID, VmProfile
@@ -91,26 +89,3 @@ class Applied(Struct, frozen=True, kw_only=True):
     scopes: NameChanges = NameChanges()
     vms: NameChanges = NameChanges()
     still_deleted: tuple[str, ...] = ()
-
-
-class Clash(Struct, frozen=True, kw_only=True):
-    """One reason why the file cannot be applied now. `where` is the part of the file, if any."""
-
-    where: HostEntry | ScopeEntry | VmEntry | None
-    refused: str
-    accepted: str
-
-
-def event_words(event: ScheduledEvent) -> str:
-    """An event that stands in the way, as a clash names it."""
-    return f"the {event.phase.value} {event.event_type.value} event {event.event_id}"
-
-
-def remedy(event: ScheduledEvent) -> str:
-    """What gets an event out of the way."""
-    if event.phase is not Phase.SCHEDULED:
-        return "Apply the file again when that event has ended."
-    return (
-        "Apply the file again when that event has ended, or cancel it: "
-        f"`forewarn event cancel {event.event_id}`."
-    )

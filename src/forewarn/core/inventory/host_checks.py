@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from forewarn.core.inventory.entries import Clash, HostEntry, VmEntry, event_words, remedy
+from forewarn.core.inventory.clashes import Clash, event_words, remedy
+from forewarn.core.inventory.entries import HostEntry, VmEntry
 from forewarn.core.model import Health, Host, Operation, ScheduledEvent, Scope, Vm
 
 NAMES_SHOWN_MAX = 5

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
+from forewarn.core.inventory.clashes import Clash
 from forewarn.core.inventory.desired import as_it_is
-from forewarn.core.inventory.entries import Clash, HostEntry, Inventory, ScopeEntry, VmEntry
+from forewarn.core.inventory.entries import HostEntry, Inventory, ScopeEntry, VmEntry
 from forewarn.core.inventory.names import KnownNames, in_case_only
 from forewarn.core.model import Host, Scope, ScopeKind
 

@@ -12,7 +12,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from forewarn.core.inventory.change import FleetChange, crowded, visible
-from forewarn.core.inventory.entries import ScopeEntry, event_words
+from forewarn.core.inventory.clashes import event_words
+from forewarn.core.inventory.entries import ScopeEntry
 from forewarn.core.inventory.host_report import SeenVm, Traits
 from forewarn.core.inventory.names import in_case_only
 from forewarn.core.model import MINUTE_MS, Scope, ScopeKind

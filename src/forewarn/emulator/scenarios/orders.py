@@ -118,7 +118,7 @@ def _names(scope: Scope) -> tuple[str, ...]:
 
 
 def _lacks(needs: Needs, scope: Scope, vm: Vm, fleet: FleetReader) -> Iterator[tuple[str, str]]:
-    """What is missing for a run on that VM, and how to get a fleet that has it."""
+    """What a VM lacks for a run of the scenario, and how to get a fleet that has it."""
     domains = {one.update_domain for one in scope.vms}
     if len(scope.vms) < needs.vms:
         yield (

@@ -6,10 +6,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forewarn.api.operator_routes import Handler
 from forewarn.api.orders import BODY_BYTES_MAX, EmptyRequest, words
 from forewarn.api.requests import Name, NoQuery, read_query
-from forewarn.api.route_table import RouteSpec
+from forewarn.api.route_table import RouteSpec, get_route
 from forewarn.core.access import Right
 from forewarn.core.errors import Invalid
 from forewarn.emulator.idempotency import RememberedOrders, answered
@@ -49,7 +48,7 @@ def scenario_routes(runner: ScenarioRunner) -> list[RouteSpec]:
     routes, once = _ScenarioRoutes(runner), RememberedOrders()
     at = "/v1/scenarios"
     return [
-        _get(at, "list-scenarios", "Scenarios by name.", routes.list, ScenarioList),
+        get_route(at, "list-scenarios", "Scenarios by name.", routes.list, ScenarioList),
         RouteSpec(
             method="POST",
             path=f"{at}/runs",
@@ -60,8 +59,8 @@ def scenario_routes(runner: ScenarioRunner) -> list[RouteSpec]:
             body=RunRequest,
             right=Right.OPERATE,
         ),
-        _get(f"{at}/runs", "list-scenario-runs", "Runs, oldest first.", routes.runs, RunList),
-        _get(f"{at}/runs/{{id}}", "show-scenario-run", "A run.", routes.run, RunJson),
+        get_route(f"{at}/runs", "list-scenario-runs", "Runs, oldest first.", routes.runs, RunList),
+        get_route(f"{at}/runs/{{id}}", "show-scenario-run", "A run.", routes.run, RunJson),
         RouteSpec(
             method="POST",
             path=f"{at}/runs/{{id}}/stop",
@@ -73,22 +72,8 @@ def scenario_routes(runner: ScenarioRunner) -> list[RouteSpec]:
             right=Right.OPERATE,
         ),
         # After the runs, which a name must not hide; no scenario is called runs.
-        _get(f"{at}/{{name}}", "show-scenario", "A scenario.", routes.show, ScenarioJson),
+        get_route(f"{at}/{{name}}", "show-scenario", "A scenario.", routes.show, ScenarioJson),
     ]
-
-
-def _get(
-    path: str, name: str, summary: str, handler: Handler, answer: type[msgspec.Struct]
-) -> RouteSpec:
-    return RouteSpec(
-        method="GET",
-        path=path,
-        name=name,
-        summary=summary,
-        handler=handler,
-        answer=answer,
-        right=Right.VIEW,
-    )
 
 
 class _ScenarioRoutes:
