@@ -58,7 +58,6 @@ def create_app(
     `token` is the operator's, and `by` who has it. `issuers` say what the bearers of their tokens
     may do, `socket_groups` what members of local groups may do by the socket. Who comes by it is
     called as on this machine, or is `socket_by`.
-
     Ring `doorbell` after every commit and close it before the server stops; without rings those
     who follow the journal are told a second later. `feed` is what its readers follow, made here
     unless others have one of this control already. A backup is copied to a private folder in
@@ -66,11 +65,10 @@ def create_app(
     routes beside those that every service has. `inventories` applies what is posted; without it
     each inventory is one commit, and nothing is known of addresses that nothing can listen on.
     `kept_files` are the secrets that a backup holds beside the database; it is then given by the
-    socket only. `console` is what its pages are told of the service. `webhooks` says where
-    they may send, and has who sends; without it they are kept, and nothing is sent.
+    socket only. `console` is what its pages are told, `webhooks` who sends, and where to.
     """
     version, setup = version_of("forewarn"), console or ConsoleSetup()
-    doorbell = doorbell or Doorbell()
+    doorbell, feed = doorbell or Doorbell(), feed or Feed(control)
     routes = OperatorRoutes(
         control,
         measures=measures,
@@ -80,7 +78,6 @@ def create_app(
         inventories=inventories,
         kept_files=kept_files,
     )
-    feed, webhooks = feed or Feed(control), webhooks or WebhookSetup()
     specs = [*_routes(routes, control, doorbell, feed, setup=setup, webhooks=webhooks), *more]
     refused = RefusedAttempts(control, measures)
     credentials = Credentials(
@@ -95,8 +92,8 @@ def create_app(
     routes.describe(openapi.document(specs, version=version))
     known = {"control": control, "measures": measures, "doorbell": doorbell, "version": version}
     pages = partial(_console, setup=setup, specs=specs, token_access=credentials.shown, **known)
-    gate = partial(Gate, credentials=credentials, refused=refused, clock=control.clock)
-    gate = partial(gate, measures=measures)
+    gate = partial(Gate, credentials=credentials, refused=refused, measures=measures)
+    gate = partial(gate, clock=control.clock)
     return _starlette(specs, [Middleware(partial(ConsoleMount, make=pages)), Middleware(gate)])
 
 
@@ -107,7 +104,7 @@ def _routes(
     feed: Feed,
     *,
     setup: ConsoleSetup,
-    webhooks: WebhookSetup,
+    webhooks: WebhookSetup | None,
 ) -> list[RouteSpec]:
     """What every service has."""
     doorbell.on_close(feed.close)
@@ -116,7 +113,7 @@ def _routes(
         *FeedRoutes(feed).table(),
         *ConsoleRoutes(setup).table(),
         *TokenRoutes(control, routes).table(),
-        *WebhookRoutes(control, routes, feed, webhooks).table(),
+        *WebhookRoutes(control, routes, feed, webhooks or WebhookSetup()).table(),
     ]
 
 
