@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -160,7 +161,7 @@ def of_tokens(order: Callable[..., Any], get: Callable[..., Any]) -> Iterator[An
 
 
 def of_webhooks(order: Callable[..., Any], get: Callable[..., Any]) -> Iterator[Any]:
-    url = "https://hooks.example.com/x"
+    url = "http://127.0.0.1:9/x"
     yield order("/v1/webhooks", {"name": "ops", "url": url, "scopes": ["web"]})
     yield order("/v1/webhooks/{name}/change", {"kinds": ["started"]}, name="ops")
     yield order("/v1/webhooks/{name}/rotate", name="ops")
@@ -234,8 +235,7 @@ def answers(world: OperatorWorld) -> Iterator[tuple[str, str, Any]]:
     yield order("/v1/scopes/{name}/release", name="spotty")
     more = f'{FLEET}\n[[host]]\nname = "h4"\n'
     yield "post", "/v1/inventory", world.call("POST", "/v1/inventory", more).json
-    yield from of_tokens(order, get)
-    yield from of_webhooks(order, get)
+    yield from chain(of_tokens(order, get), of_webhooks(order, get))
     for path in ("/v1/vms", "/v1/hosts", "/v1/scopes", "/v1/events", "/v1/journal", "/v1/health"):
         yield get(path)
     for path, query in LISTS:

@@ -21,9 +21,11 @@ import uvicorn
 from starlette.applications import Starlette
 
 from forewarn.adapters.sqlite.store import SqliteStore
+from forewarn.adapters.webhook_client import WebhookClient
 from forewarn.api.app import create_app
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.route_table import RouteSpec
+from forewarn.api.webhook_routes import WebhookSetup
 from forewarn.control import ticker
 from forewarn.control.control import Control
 from forewarn.control.feed import HEARTBEAT_S, LINES_KEPT_MAX, Feed
@@ -31,9 +33,11 @@ from forewarn.control.hosts.liveness import Observed
 from forewarn.control.inventory import apply_at_once
 from forewarn.control.metrics import ControlMetrics
 from forewarn.control.volatile import Volatile
+from forewarn.control.webhook_sender import WebhookSender
 from forewarn.control.writer import WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
 from forewarn.core.principal import OPERATOR, Principal
+from forewarn.core.webhook_targets import targets_of
 from forewarn.ports import Change
 from forewarn.wire.link import ReadBefore, Turn
 from support import fleets, ordered
@@ -41,6 +45,7 @@ from support.clock import ManualClock
 from support.control import ControlParts
 from support.ids import CountedIds
 from support.ordered import Given
+from support.webhook_world import LOOK_EVERY_S, LOOPBACK, PLACE
 
 T = TypeVar("T")
 
@@ -288,6 +293,15 @@ async def _serve(
     thread.start()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         routes, feed = more(control), made(control)
+        sender = WebhookSender(
+            control,
+            feed,
+            post=WebhookClient(targets_of(LOOPBACK)).post,
+            clock=clock,
+            place=PLACE,
+            look_every_s=LOOK_EVERY_S,
+        )
+        sending = asyncio.create_task(sender.run())
         app = create_app(
             control,
             token=TOKEN,
@@ -296,6 +310,7 @@ async def _serve(
             feed=feed,
             more=routes,
             by=by,
+            webhooks=WebhookSetup(listed=LOOPBACK, sender=lambda: sender),
         )
         server = _QuietServer(app, up)
 
@@ -317,6 +332,8 @@ async def _serve(
             )
         )
         await server.serve(sockets=[listener])
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
     await thread.stop()
 
 

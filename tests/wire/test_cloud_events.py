@@ -88,7 +88,7 @@ def test_every_kind_has_a_type_and_no_two_share_one() -> None:
     assert len(set(names)) == len(names)
     assert sorted(schema_names()) == sorted(names)
     form = re.compile(
-        r"(event|operation|action|vm|scope|host|service|access)\.[a-z]+(-[a-z]+)*\.v1"
+        r"(event|operation|action|vm|scope|host|service|webhook|access)\.[a-z]+(-[a-z]+)*\.v1"
     )
     assert [name for name in names if not form.fullmatch(name)] == []
 

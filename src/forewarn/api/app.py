@@ -60,7 +60,6 @@ def create_app(
     `token` is the operator's, and `by` who has it. `issuers` say what the bearers of their tokens
     may do, `socket_groups` what members of local groups may do by the socket. Who comes by it is
     called as on this machine, or is `socket_by`.
-
     Ring `doorbell` after every commit and close it before the server stops; without rings those
     who follow the journal are told a second later. `feed` is what its readers follow, made here
     unless others have one of this control already. A backup is copied to a private folder in
@@ -72,7 +71,7 @@ def create_app(
     is sent.
     """
     version, setup = version_of("forewarn"), console or ConsoleSetup()
-    doorbell = doorbell or Doorbell()
+    doorbell, feed = doorbell or Doorbell(), feed or Feed(control)
     routes = OperatorRoutes(
         control,
         measures=measures,
@@ -82,7 +81,6 @@ def create_app(
         inventories=inventories,
         kept_files=kept_files,
     )
-    feed, webhooks = feed or Feed(control), webhooks or WebhookSetup()
     specs = [*_routes(routes, control, doorbell, feed, setup=setup, webhooks=webhooks), *more]
     refused = RefusedAttempts(control, measures)
     credentials = Credentials(
@@ -110,7 +108,7 @@ def _routes(
     feed: Feed,
     *,
     setup: ConsoleSetup,
-    webhooks: WebhookSetup,
+    webhooks: WebhookSetup | None,
 ) -> list[RouteSpec]:
     """What every service has."""
     doorbell.on_close(feed.close)
@@ -119,7 +117,7 @@ def _routes(
         *FeedRoutes(feed).table(),
         *ConsoleRoutes(setup).table(),
         *TokenRoutes(control, routes).table(),
-        *WebhookRoutes(control, routes, feed, webhooks).table(),
+        *WebhookRoutes(control, routes, feed, webhooks or WebhookSetup()).table(),
     ]
 
 

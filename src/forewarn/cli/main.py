@@ -33,6 +33,7 @@ _COMMANDS = {
     "watch": ("watch", "watch"),
     "console": ("console", "console"),
     "token": ("tokens", "token"),
+    "webhook": ("webhooks", "webhook"),
     "whoami": ("tokens", "whoami"),
     "inventory": ("inventory", "inventory"),
     "backup": ("backups", "backup"),

@@ -21,6 +21,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
     Vm,
+    WebhookCondition,
 )
 from forewarn.core.starting import HoldReason
 from forewarn.metrics import Counts, Family, gauge, gauges
@@ -84,6 +85,9 @@ class FleetMetrics:
             "VMs that polled once and run where hosts are heard, without a poll for 30 minutes.",
             sum(look.agent_silent(vm, AGENTS_SILENT_AFTER_MS) for vm in agents),
         )
+        conditions = Counter(webhook.condition for webhook in look.webhooks.values())
+        shown = [((one,), conditions[one]) for one in WebhookCondition]
+        yield gauges("forewarn_webhooks", "Webhooks by their condition.", ("condition",), shown)
 
     def _of_scopes(self, look: FleetLook) -> Iterator[Family]:
         overdue: Counter[EventType] = Counter()

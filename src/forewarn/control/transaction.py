@@ -325,6 +325,7 @@ class Transaction(FleetLook):
         if self._untouched():
             return None  # most claims and looks
         self._note_departures()
+        left, departed = self._departed_before, self._index.departed
         scopes: list[tuple[Scope | None, Scope]] = []
         removed: list[str] = []
         shown: list[str] = []
@@ -364,14 +365,8 @@ class Transaction(FleetLook):
             removed_definitions=tuple(
                 vm for vm in sorted(self._digests_before) if vm not in self._index.digests
             ),
-            departed_vms=tuple(
-                self._index.departed[key]
-                for key in sorted(self._departed_before)
-                if key in self._index.departed
-            ),
-            forgotten_vms=tuple(
-                key for key in sorted(self._departed_before) if key not in self._index.departed
-            ),
+            departed_vms=tuple(departed[key] for key in sorted(left) if key in departed),
+            forgotten_vms=tuple(key for key in sorted(left) if key not in departed),
             tokens=_values(self._tokens),
             removed_tokens=_gone(self._tokens),
             webhooks=_values(self._webhooks),

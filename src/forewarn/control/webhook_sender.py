@@ -20,7 +20,7 @@ from forewarn.control.control import Control
 from forewarn.control.feed import Feed
 from forewarn.control.webhook_messages import Headers, Message, MessageLook, Messages
 from forewarn.core.errors import Conflict, Refusal, Unavailable
-from forewarn.core.model import SECOND_MS, AnyProgress, Came, Failing, Webhook, WebhookCondition
+from forewarn.core.model import SECOND_MS, AnyProgress, Came, Failing, Webhook
 from forewarn.core.principal import WEBHOOKS
 from forewarn.core.webhook_retries import (
     RETRY_MS,
@@ -33,7 +33,7 @@ from forewarn.core.webhook_retries import (
 )
 from forewarn.doorbell import rung
 from forewarn.logs import Log
-from forewarn.metrics import Counts, Family, counter, gauge, gauges
+from forewarn.metrics import Counts, Family, counter, gauge
 from forewarn.ports import Change, Clock, StoreFailed
 from forewarn.wire.instance import ResourceLocation
 
@@ -163,12 +163,6 @@ class WebhookSender:
     def collect(self) -> Iterator[Family]:
         """Its numbers, for /metrics."""
         webhooks = self.control.fleet.webhooks.values()
-        counted = dict.fromkeys(WebhookCondition, 0)
-        for webhook in webhooks:
-            counted[webhook.condition] += 1
-        text = "Webhooks by their condition."
-        shown = [((name,), number) for name, number in counted.items()]
-        yield gauges("forewarn_webhooks", text, ("condition",), shown)
         lag_s = max((one.lag_ms() / SECOND_MS for one in self._deliveries.values()), default=0.0)
         text = "For how long the line waits that a webhook has waited to send for longest."
         yield gauge("forewarn_webhook_lag_seconds", text, lag_s)
