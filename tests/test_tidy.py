@@ -40,6 +40,7 @@ CATCHES_EVERYTHING = {
     "src/forewarn/api/link/at_once.py": 2,  # read, answered: it goes the ordinary way, logged once
     "src/forewarn/control/inventory/apply.py": 2,  # a slice, a look at what is left: logged once
     "src/forewarn/control/loops.py": 2,  # the top of a tick and of a save: logged once, counted
+    "src/forewarn/control/hosts/membership.py": 1,  # places of hosts that left: logged once
     "src/forewarn/control/hosts/turns.py": 1,  # one part of a turn: the host is heard all the same
     "src/forewarn/control/webhook_sender.py": 1,  # one webhook's step: the others go on
     "src/forewarn/control/writer.py": 2,  # one command, and one batch, must not cost the others

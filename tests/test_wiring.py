@@ -18,9 +18,11 @@ from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.control.inventory import apply_at_once
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import Vm
+from forewarn.core.notice import HOST_SILENT_AFTER_MS
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import Listeners, ListenFailed
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
+from forewarn.wiring.control import ControlWhere, open_control
 from forewarn.wiring.control_and_hosts import ControlAndHosts
 from forewarn.wiring.control_parts import Adapters
 from forewarn.wiring.process import (
@@ -33,6 +35,9 @@ from forewarn.wiring.process import (
 )
 from forewarn.wiring.serve import keep_arranged
 from support import ordered
+from support.clock import ManualClock
+from support.link_world import chosen_settings
+from support.waiting import until
 
 WAIT_S = 60
 AGAIN_S = 0.01
@@ -294,3 +299,29 @@ def test_a_start_without_collections_leaves_the_collector_as_it_was(*, is_on: bo
         assert gc.isenabled() is is_on
     finally:
         (gc.enable if was_on else gc.disable)()
+
+
+def test_while_control_starts_it_hears_no_host_and_takes_none_for_silent(tmp_path: Path) -> None:
+    """Reading a large fleet may take longer than it takes a host to be silent."""
+    clock = ManualClock()
+    fleet = '[[host]]\nname = "h1"\n'
+
+    async def main() -> None:
+        service = open_control(chosen_settings(tmp_path, fleet, {}), lease_clock=clock)
+        observed = service.parts.observed
+
+        def started(_: ControlWhere) -> None:
+            clock.pass_ms(10 * HOST_SILENT_AFTER_MS)  # the start took as long
+
+        running = asyncio.ensure_future(service.run(started))
+        try:
+            await until(lambda: observed._pulse.beat_ms == clock.monotonic_ms(), "it runs")
+            assert observed.may_be_on("h1")
+            clock.pass_ms(HOST_SILENT_AFTER_MS)
+            observed.pulse()
+            assert observed.may_be_on("h1")  # that was no second of listening either
+        finally:
+            service.stop()
+            await asyncio.wait_for(running, WAIT_S)
+
+    asyncio.run(main())

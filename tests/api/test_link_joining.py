@@ -184,6 +184,7 @@ def test_a_revoked_host_is_out_at_once_also_where_it_waits(tmp_path: Path) -> No
             assert (await world.operator("POST", "/v1/hosts/h1/revoke")).status_code == 200
 
             assert code_of(await waiting) == (403, "not-member")
+            assert "h1" not in world.service.host_feed._by_host, "nothing is kept of it"
             for name, body in (
                 ("turn", wire.Turn()),
                 ("changes", wire.AskChanges(None, 0)),

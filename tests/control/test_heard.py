@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from forewarn.control.command_handlers import decide
-from forewarn.control.commands import Command, ReportTaken
+from forewarn.control.commands import Command, ReportTaken, TakeTurn, TurnResult
 from forewarn.control.hosts.liveness import LastHeard, News, Observed, Pulse
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import WriterThread
 from forewarn.core import notice
 from forewarn.core.errors import Conflict
-from forewarn.core.inventory.host_report import SeenVm
+from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import Decision, EventType, Host
 from forewarn.ports import Change, StoreFailed
 from support import ordered
@@ -272,6 +272,48 @@ def test_the_writer_is_told_of_each_host_what_was_heard_last() -> None:
     assert observed.news() == News()
 
 
+def test_of_a_host_that_is_gone_nothing_is_kept(cloud: Listening) -> None:
+    """Hosts come and go for years under ever new names."""
+    clock, observed, turns = cloud.clock, cloud.observed, cloud.control.turns
+    host_maps = (observed.hosts, turns._lives, turns._locks, *cloud.volatile.by_host())
+
+    def kept() -> list[bool]:
+        writers = cloud.run(lambda tx: tx._heard.hosts)
+        return ["new" in one for one in (*host_maps, writers)]
+
+    cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="new"),))))
+    cloud.run(ordered.claim("new", "boot", daemon="its daemon"))
+    run_now(turns.take(ordered.turn("new", confirms={"web": 1}), "its daemon"))
+    cloud.run(report(cloud, "new", seen("stray", power=Power.OFF)))
+    assert kept().count(True) >= 6
+    cloud.run(lambda tx: tx.remove_host("new"))
+    assert kept() == [False] * len(kept())
+    assert not observed.was_heard("new")
+
+    cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="new"),))))
+    clock.pass_ms(1_000)
+    assert not observed.alive("new")  # that a host of its name was heard says nothing of it
+    assert observed.silent_ms("new") == 1_000
+    assert run_now(turns.take(ordered.turn("new"), "another")) == TurnResult()
+    assert observed.alive("new")
+
+
+def test_a_host_that_leaves_while_its_turn_is_taken_is_not_remembered(cloud: Listening) -> None:
+    cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="new"),))))
+    turns = cloud.control.turns
+    decides = turns._decided
+
+    async def leaves(turn: TakeTurn) -> TurnResult:
+        found = await decides(turn)
+        cloud.run(lambda tx: tx.remove_host("new"))
+        return found
+
+    turns._decided = leaves  # type: ignore[method-assign]
+    run_now(turns.take(ordered.turn("new", confirms={"web": 1}), "its daemon"))
+    assert [name for name in ("new",) if name in cloud.observed.hosts] == []
+    assert ("new" in turns._locks, "new" in turns._lives) == (False, False)
+
+
 def all_of(host: str, heard: Observed | Transaction) -> tuple[object, ...]:
     return (
         heard.alive(host),
@@ -294,7 +336,7 @@ def test_the_writer_and_the_event_loop_say_the_same_of_what_the_loop_has_heard(
         lambda: observed.heard("h2", at_ms=now_ms()),
         lambda: observed.lost("h2"),
         lambda: observed.sees("h1"),
-        lambda: observed.forget("h1"),
+        lambda: observed.left("h1"),
         lambda: observed.heard("h2", at_ms=now_ms()),
         observed.pulse,
     ]

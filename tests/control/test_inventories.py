@@ -17,6 +17,7 @@ from forewarn.control.commands import Answer, FindAnswer
 from forewarn.control.inventory import apply_at_once
 from forewarn.control.inventory.apply import Inventories
 from forewarn.control.writer import Wanted
+from forewarn.core import placement
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory.entries import Applied
 from forewarn.core.inventory.host_report import Power
@@ -540,6 +541,8 @@ def test_a_host_that_goes_does_not_wait_for_a_scope_unless_it_is_needed_and_is_n
     words = "host h4 is not in the file, but VMs are there: s4-1, s4-2."
     assert hosts_wait == ([words] if needed else [])
     assert ("h4" in fleet.index.hosts) is needed
+    if needed:  # and no Redeploy brings another VM there, or it would never leave
+        assert placement.placement(fleet.host("h4"), fleet.published.look()) == "unlisted"
 
     (event,) = fleet.scope("s4").events
     fleet.approve(event)
@@ -548,6 +551,20 @@ def test_a_host_that_goes_does_not_wait_for_a_scope_unless_it_is_needed_and_is_n
     fleet.tick()
     applying.finished()
     assert "h4" not in fleet.index.hosts
+
+
+def test_a_host_that_was_to_go_takes_vms_again_once_a_file_lists_it(
+    fleet: InventoryFleet,
+) -> None:
+    last = scope("s4") + vm("s4-1", scope="s4", host="h4", address="198.51.4.1")
+    with_h4 = groups(4, tag="b") + '[[host]]\nname = "h4"\n' + last
+    fleet.apply(groups(4) + '[[host]]\nname = "h4"\n' + last)
+    applying = Applying(fleet)
+    order_after(fleet, applying, 1, "s4-1")
+    applying.applied(groups(4, tag="b"))
+    assert not fleet.host("h4").listed
+    applying.applied(with_h4)
+    assert fleet.host("h4").listed
 
 
 # Two files.

@@ -17,15 +17,18 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import Keyed, OperatorRoutes
 from forewarn.control import retries
 from forewarn.control.commands import Answer, FindAnswer
+from forewarn.control.inventory import apply_in_slices
 from forewarn.control.inventory.apply import Inventories
 from forewarn.control.inventory.work_left import InventoryWork
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core.access import Access, Role
 from forewarn.core.errors import Unavailable
+from forewarn.core.inventory.entries import Applied
 from forewarn.core.model import EventType
 from forewarn.core.principal import OPERATOR
 from forewarn.core.suggestions import MISTAKES_NAMED_MAX
 from forewarn.ports import Change
+from forewarn.wire import packed
 from simulation.faulty_store import FaultyStore
 from support import ordered
 from support.fleets import HOSTS, alone
@@ -515,6 +518,27 @@ def test_health_says_what_broke_or_waits(fleet: InventoryFleet) -> None:
     before, after, waiting = applying.run(work)
     assert (before, after) == ([], list(waiting))
     assert applying.inventories.failures == len(waiting) == 1
+
+
+def test_health_says_that_a_decided_file_is_not_understood_until_another_takes_its_place(
+    fleet: InventoryFleet,
+) -> None:
+    """An earlier version decided it under rules of its own, and was stopped before its end."""
+    fleet.apply(groups(5))
+    note = apply_in_slices._about(Applied(), by=OPERATOR)
+    fleet.run(lambda tx: tx.decide_inventory("[[house]]", packed.pack("[[house]]"), note))
+    applying = Applying(fleet)
+    inventories = applying.inventories
+
+    async def work() -> tuple[str, ...]:
+        await until(lambda: bool(inventories.waits()), "it is said")
+        return inventories.waits()
+
+    (words,) = applying.run(work)
+    assert "house" in words
+    assert words.endswith("with a file that this version reads takes its place.")
+    assert applying.applied(groups(4))[1] == ()
+    assert inventories.waits() == ()
 
 
 def test_an_end_that_breaks_is_tried_again(fleet: InventoryFleet) -> None:

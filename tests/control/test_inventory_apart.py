@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from forewarn.adapters import child_processes
 from forewarn.control.hosts.membership import Membership, Signing
@@ -395,6 +396,35 @@ def test_a_place_that_could_not_be_taken_is_taken_later(monkeypatch: pytest.Monk
 
     run(main())
     assert failures == []
+
+
+def test_a_bug_in_taking_a_place_ends_no_process_and_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("forewarn.control.hosts.membership.PLACES_AGAIN_S", 0.01)
+    fleet, files, failures = InventoryFleet(), ReadFiles(), [0, 1, 2]
+    fleet.run(ordered.host_joined("h4", by="test"))
+
+    class Broken:
+        async def submit(self, command: Wanted[T]) -> T:
+            if failures:
+                failures.pop()
+                raise TypeError("unhashable")
+            return fleet.run(command)
+
+    async def main() -> Membership:
+        membership = nobody_joined(fleet, files)
+        files.reading = True
+        await membership.settle()
+        fleet.control._writer = Broken()
+        await taken_once_read(membership, files, fleet, "h4")
+        return membership
+
+    with capture_logs() as lines:
+        membership = asyncio.run(main())
+    told = [(line["event"], line["hosts"]) for line in lines if line["log_level"] == "error"]
+    assert told == [("host_places_broke", ["h4"])]
+    assert membership.failures == 3
 
 
 def test_a_host_that_joins_again_while_the_file_is_read_keeps_its_place() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import HOUR_MS
-from forewarn.wire.link import Turn, TurnTaken
+from forewarn.wire.link import Changes, Since, Turn, TurnTaken
+from forewarn.wiring.host import HostService
 from forewarn.wiring.host_metrics import host_metrics
 from loopback_channels import LoopbackChannels
 from support.clock import ManualClock
@@ -45,6 +46,19 @@ async def _on_its_way(there: Cloud) -> tuple[str, ManualClock]:
 async def _away(*_: object) -> Any:
     """What a link that is cut says to any question."""
     raise Unavailable("away")
+
+
+def _noting_waits(monkeypatch: pytest.MonkeyPatch, host: HostService) -> list[tuple[int, int]]:
+    """What the host asks from now on: how many VMs wait by then, and how long control may wait."""
+    asked: list[tuple[int, int]] = []
+    changes = host.link.changes
+
+    async def noted(since: Since | None, wait_s: int) -> Changes:
+        asked.append((host.identity.waiting, wait_s))
+        return await changes(since, wait_s)
+
+    monkeypatch.setattr(host.link, "changes", noted)
+    return asked
 
 
 async def _ask(there: Cloud, host: str) -> httpx.Response:
@@ -107,10 +121,13 @@ def test_a_vm_is_answered_where_it_comes_before_its_move_is_reported(
                     return await (_away() if said.ended else say(said))
 
                 monkeypatch.setattr(host.link, "turn", unless_it_ends)
+            asked = _noting_waits(monkeypatch, there.hosts[target])
             clock.pass_ms(HOUR_MS)
             await until(lambda: there.world.hypervisor.where("web_0") == target, "it has come")
             await until(lambda: there.hosts[target].identity.by_name("web_0"), "it is answered")
             assert (await _ask(there, target)).status_code == 200
             assert (await there.vm("web_0"))["host"] == "h1", "control does not know of it yet"
+            hurried = [wait_s for waiting, wait_s in asked if waiting]
+            assert set(hurried) == {0}, "what a VM waits for is not asked for with patience"
 
     run(test())

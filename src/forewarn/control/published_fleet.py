@@ -74,11 +74,11 @@ class PublishedFleet(FleetReader):
             if before is None:
                 self._observed.came(host.name)
             if before is not None and before.joined and not host.joined:
-                self._observed.forget(host.name)
+                self._observed.left(host.name)
         for name in change.removed_hosts:
             index.put_host(name, None)
             self._host_names.remove(name)
-            self._observed.forget(name)
+            self._observed.gone(name)
         for _, operation in change.operations:
             index.put_operation(operation.operation_id, operation)
         self._take_descriptions_over(change)

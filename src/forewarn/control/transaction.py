@@ -473,13 +473,19 @@ class Transaction(FleetLook):
         return tuple(changed), tuple(removed)
 
     def _hear_of_change(self, name: str, before: Host | None, after: Host | None) -> None:
-        """Begin to wait for a host that is new; forget what a host said that has left."""
+        """Begin to wait for a host that is new; forget what a host said that has left.
+
+        Of one that is gone nothing is kept, but for `looks`: the next report takes that away.
+        """
         heard, looks = self._heard, self.volatile.looks
         if before is None and after is not None:
             self.put(heard.hosts, name, heard.if_new(name, at_ms=self.monotonic_ms))
         if before is not None and (after is None or (before.joined and not after.joined)):
-            self.put(heard.hosts, name, heard.if_gone(name))
+            self.put(heard.hosts, name, heard.if_gone(name) if after is not None else None)
             self._put_report(name, None)
+            if after is None:
+                for known in self.volatile.by_host():
+                    self.put(known, name, None)
             if name in looks:  # should it report the same VMs again, that is news
                 self.put(looks, name, msgspec.structs.replace(looks[name], told=()))
 

@@ -7,6 +7,7 @@ are monotonic.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -65,3 +66,7 @@ class Volatile:
         self.off_since: dict[str, Mapping[str, tuple[int, int]]] = {}
         self.seen_ms: dict[str, int] = {}
         self.empty_scopes: dict[str, bool] = {}  # may be removed at the next look
+
+    def by_host(self) -> tuple[dict[str, Any], ...]:
+        """What is kept of a host and means nothing once the host is gone."""
+        return self.claimed_by, self.reports, self.takings, self.off_since, self.seen_ms

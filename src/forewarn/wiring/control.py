@@ -152,6 +152,11 @@ class ControlService:
             files=self.parts.files,
             by=settings.by(),
         )
+        self.parts.measures.count(
+            "forewarn_host_place_errors",
+            "How often taking the places of hosts that left broke, and was put off.",
+            lambda: self.membership.failures,
+        )
         self._link_measures = self._new_link_measures()
         self.parts.measures.add(self._link_measures)
         self.parts.measures.add(self.parts.lateness)

@@ -262,7 +262,7 @@ class HostFeed:
         found = self._look(host, reader, known)
         if found is None and wait_s > 0 and not self._closed:
             found = await self._wait(host, reader, known, ring, min(wait_s, CHANGES_WAIT_S_MAX))
-        if since is None:
+        if since is None and not reader.forgotten:
             self._asked(host)
         return found or self._answer(host, reader, (), work=False)
 

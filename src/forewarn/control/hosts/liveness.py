@@ -248,6 +248,8 @@ class HeardByWriter(Hearing):
         """A batch is decided at this time, and by what the event loop has heard until then."""
         self._at_ms = at_ms
         self.hosts.update(news.hosts)
+        for host in [name for name, known in news.hosts.items() if known == _NOTHING]:
+            del self.hosts[host]  # it is gone
         if news.pulse is not None:
             self._pulse = news.pulse
 
@@ -384,9 +386,17 @@ class Observed(Hearing):
         if self.hypervisor_unreachable(host):
             self._put(host, self.if_unreachable(host, ""))
 
-    def forget(self, host: str) -> None:
-        """The host has left: what it said does not count any more."""
+    def left(self, host: str) -> None:
+        """The host has left, and keeps its place: what it said does not count any more."""
         self._put(host, self.if_gone(host))
+
+    def gone(self, host: str) -> None:
+        """The host is in the fleet no more: nothing is kept of it."""
+        with self._telling:
+            self.hosts.pop(host, None)
+            self._news[host] = _NOTHING
+        self._no_polls.discard(host)
+        self._said_two.discard(host)
 
     def _put(self, host: str, known: LastHeard) -> None:
         with self._telling:

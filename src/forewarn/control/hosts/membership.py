@@ -30,6 +30,11 @@ TOKEN_FORM = "fw1"  # noqa: S105 - the beginning of every token
 SECRET_BYTES = 24
 TOKEN_VALID_MS = HOUR_MS
 PLACES_AGAIN_S = 2.0  # of hosts that left, after they could not be taken
+PLACES_AGAIN_S_MAX = 600.0  # after something broke
+PLACES_REMEDY = (
+    "it is tried again; `forewarn host list` still shows these hosts, and nothing else waits for"
+    " it; this is a fault of Forewarn: report it with this line"
+)
 
 log = Log(__name__)
 
@@ -106,6 +111,7 @@ class Membership:
         self._one_at_a_time = asyncio.Lock()
         self._until_ms: dict[str, int] = {}  # of the certificates that hosts have shown
         self._leaving: set[str] = set()  # found at the start, with their places still to be taken
+        self.failures = 0  # how often taking their places broke
 
     @property
     def authority_pem(self) -> str:
@@ -206,14 +212,25 @@ class Membership:
             await self._take_places()
 
     async def run(self) -> None:
-        """Take the places that `settle` could not take yet; then nothing, until canceled."""
+        """Take the places that `settle` could not take yet; then nothing, until canceled.
+
+        What breaks is logged once and tried again, later each time: it must not end the process.
+        """
         await self._files.read_by_now()
+        told, again_s = "", PLACES_AGAIN_S
         while self._leaving:
             try:
                 await self._take_places()
             except Unavailable as why:
                 log.warning("host_places_put_off", why=str(why), hosts=sorted(self._leaving))
                 await asyncio.sleep(PLACES_AGAIN_S)
+            except Exception as error:
+                self.failures += 1
+                if repr(error) != told:
+                    told, hosts = repr(error), sorted(self._leaving)
+                    log.exception("host_places_broke", hosts=hosts, remedy=PLACES_REMEDY)
+                await asyncio.sleep(again_s)
+                again_s = min(2 * again_s, PLACES_AGAIN_S_MAX)
         await asyncio.Event().wait()
 
     async def _take_places(self) -> None:

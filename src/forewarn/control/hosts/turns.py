@@ -29,6 +29,7 @@ from forewarn.control.writer import LoggedByCaller
 from forewarn.core import notice
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.logs import Log
+from forewarn.ports import Change
 
 if TYPE_CHECKING:
     from forewarn.control.control import Control
@@ -64,6 +65,7 @@ class HostTurns:
         # By host: the lives of its daemon, in the order in which they were first heard.
         self._lives: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.failures = 0  # parts of turns and claims that broke, each time that they were said
+        control.fleet.on_publish(self._published)
 
     def take_at_once(self, host: str, daemon: str = "") -> bool:
         """The host is there, says nothing else, and has nothing to do.
@@ -88,20 +90,41 @@ class HostTurns:
         before the VM was hit again, and the next one says it for itself. Raises NotFound, and
         Unavailable if it could not be written down: then the host was not heard.
         """
+        try:
+            async with self._locks[turn.host]:
+                self._control.fleet.need_host(turn.host)
+                return await self._taken(turn, daemon)
+        finally:
+            self._forget(turn.host)
+
+    async def _taken(self, turn: TakeTurn, daemon: str) -> TurnResult:
         host, control = turn.host, self._control
-        async with self._locks[host]:
-            control.fleet.need_host(host)
-            if not self._is_newest(host, daemon):
-                turn = msgspec.structs.replace(turn, returned=())
-            at_ms = control.lease_clock.monotonic_ms()
-            late = control.observed.silent_ms(host) > notice.HEARTBEAT_LATE_MS
-            taken = _NOTHING_TO_SAY
-            if late or control.fleet.acts(host) or says_more(turn) or turn.first_polls:
-                taken = await self._decided(turn)
-            control.observed.heard(host, at_ms=at_ms, refuses=turn.refuses, daemon=daemon)
-            if control.observed.two_daemons(host):
-                return msgspec.structs.replace(taken, work=True)  # the claim is told what to do
-            return taken
+        if not self._is_newest(host, daemon):
+            turn = msgspec.structs.replace(turn, returned=())
+        at_ms = control.lease_clock.monotonic_ms()
+        late = control.observed.silent_ms(host) > notice.HEARTBEAT_LATE_MS
+        taken = _NOTHING_TO_SAY
+        if late or control.fleet.acts(host) or says_more(turn) or turn.first_polls:
+            taken = await self._decided(turn)
+        if control.fleet.host(host) is None:
+            return taken  # it has left meanwhile
+        control.observed.heard(host, at_ms=at_ms, refuses=turn.refuses, daemon=daemon)
+        if control.observed.two_daemons(host):
+            return msgspec.structs.replace(taken, work=True)  # the claim is told what to do
+        return taken
+
+    def _published(self, changes: Sequence[Change]) -> None:
+        """Forget hosts that have left the fleet; one that has its turn just now, after that."""
+        for change in changes:
+            for host in change.removed_hosts:
+                self._forget(host)
+
+    def _forget(self, host: str) -> None:
+        """Keep nothing of the host if it is in the fleet no more, and is not taking its turn."""
+        lock = self._locks.get(host)
+        if self._control.fleet.host(host) is None and not (lock and lock.locked()):
+            self._locks.pop(host, None)
+            self._lives.pop(host, None)
 
     def hear_polls(self, host: str, ages_ms: Mapping[str, int]) -> tuple[str, ...]:
         """Remember when VMs of the host last polled; those of which that was never heard before."""

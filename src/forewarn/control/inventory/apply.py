@@ -63,6 +63,10 @@ BROKEN_REMEDY = (
     " this line. Until it is mended, forewarn inventory apply FILE with a file that leaves these"
     " scopes as they are takes its place"
 )
+NOT_UNDERSTOOD = (
+    "It was accepted by an earlier version. forewarn inventory apply FILE with a file that this"
+    " version reads takes its place."
+)
 _COMPARING = "comparing"  # a file that was decided before with the fleet
 
 log = Log(__name__)
@@ -359,6 +363,7 @@ class Inventories:
             self._tell_failed(Unavailable(f"{why} The inventory is decided, and goes on later."))
         except BadInventory as why:
             self._not_understood = self._control.fleet.inventory
+            self._waits = (f"all that is left of the inventory: {why} {NOT_UNDERSTOOD}",)
             log.error(  # noqa: TRY400 - the sentence says it all
                 "inventory_not_understood", why=str(why), remedy="forewarn inventory apply FILE"
             )

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forewarn.control.commands import (
     ApplyInventoryAtOnce,
@@ -175,13 +176,19 @@ def going(hosts: Mapping[str, Host], wanted: slicing.ByScope) -> list[str]:
 
 
 def _drop_hosts(tx: Transaction, wanted: slicing.ByScope) -> tuple[Clash, ...]:
-    """Drop the hosts that go and that nothing needs: why the others stay."""
+    """Drop the hosts that go and that nothing needs: why the others stay.
+
+    Those take no more VMs: one that Redeploys still bring VMs to would never leave.
+    """
     clashes: list[Clash] = []
     for name in going(tx.hosts_by_name, wanted):
         needed = list(host_checks.still_needed({name}, tx.scopes_on(name), tx))
         clashes.extend(needed)
+        host = tx.host(name)
         if not needed:
             tx.remove_host(name)
+        elif host is not None and host.listed:
+            tx.apply(Decision(hosts=(replace(host, listed=False),)))
     return tuple(clashes)
 
 
