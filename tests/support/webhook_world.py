@@ -17,12 +17,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from forewarn.control.hosts.observed import Observed
-
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.webhook_client import WebhookClient
 from forewarn.control.commands import OrderWebhook
 from forewarn.control.feed import Feed
+from forewarn.control.hosts.liveness import Observed
 from forewarn.control.webhook_sender import WebhookSender
 from forewarn.core.model import (
     AnyWebhookOrder,
