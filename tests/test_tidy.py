@@ -64,6 +64,23 @@ WALL_TIMES = {
     "tests/testing/test_cloud_misuse.py": 1,
     "tests/verify/test_hostile_endpoints.py": 3,
 }
+# What the product defines and does not use itself, and why it is there. All else that only tests
+# use belongs to them.
+USED_FROM_OUTSIDE = {
+    # By the frameworks that call them.
+    *("makefile", "main_loop", "wait_closed"),
+    *("pytest_addoption", "pytest_configure", "pytest_runtest_makereport"),
+    # By people who test with it: a part of `forewarn.testing`.
+    "document_url",
+    # By the runner of checks, which finds them by their table.
+    *("get_content_type", "forwarded_otherwise"),
+    # The simulated hypervisor as a machine that tests look at and break.
+    *("fail_next", "slow_next", "disks_lost"),
+    # The command log in its written form, by which a world is decided anew.
+    *("entry_written", "entry_read", "answer_written", "refusal_written", "refusal_read"),
+    # Looked at by tests of what counts by size, address and type.
+    *("size_b", "shared_address", "type_of"),
+}
 WALL_TIME = re.compile(r"\b(?:monotonic|perf_counter|time\.time)\(\) - \w+ <")
 
 
@@ -225,3 +242,29 @@ def test_every_named_query_is_used() -> None:
     code = "\n".join(text_of(path) for path in python("src/forewarn/adapters/"))
     assert len(named) > 1
     assert {name for name in named if f'"{name}"' not in code} == set()
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    """The functions, methods and classes of a module that no framework was given."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            given = any("." in ast.unparse(one) for one in node.decorator_list)
+            if not given and not node.name.startswith("__"):
+                yield node.name
+
+
+def test_the_product_has_nothing_that_only_tests_use() -> None:
+    product = ("src/", "guest/src/")
+    read = (".py", ".html", ".toml")
+    texts = [text_of(p) for p in files() if shown(p).startswith(product) and p.suffix in read]
+    used = Counter(word for text in texts for word in re.findall(r"\w+", text))
+    tested = {
+        word for p in python("tests/", "guest/tests/") for word in re.findall(r"\w+", text_of(p))
+    }
+    only_tested = {
+        f"{shown(path)}: {name}"
+        for path in python(*product)
+        for name in defined(tree_of(path))
+        if used[name] == 1 and name in tested and name not in USED_FROM_OUTSIDE
+    }
+    assert sorted(only_tested) == [], "move it to tests/support, or say who uses it"

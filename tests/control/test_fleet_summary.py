@@ -25,6 +25,11 @@ def conditions(summary: FleetSummary) -> dict[str, HostCondition]:
     return dict(zip(summary.host_names, summary.conditions, strict=True))
 
 
+def counts(summary: FleetSummary) -> tuple[int, int]:
+    """How many events are scheduled, and how many are started."""
+    return len(list(summary.scheduled())), len(list(summary.started()))
+
+
 def same(one: FleetSummary, cloud: Cloud) -> None:
     """What was kept up to date is what one that begins now finds."""
     new = FleetSummary(cloud.published)
@@ -33,7 +38,7 @@ def same(one: FleetSummary, cloud: Cloud) -> None:
     assert set(one.deaf) == set(new.deaf)
     assert [event for _, event in one.scheduled()] == [event for _, event in new.scheduled()]
     assert {e.event_id for _, e in one.started()} == {e.event_id for _, e in new.started()}
-    assert (one.scheduled_count, one.started_count) == (new.scheduled_count, new.started_count)
+    assert counts(one) == counts(new)
     assert one.unapproved == new.unapproved
     assert sorted(one.unheard_since(2**60)) == sorted(new.unheard_since(2**60))
 
@@ -92,11 +97,11 @@ def test_events_are_listed_by_when_they_may_start() -> None:
     ]
     cloud.start(sooner)
     assert [event.event_id for _, event in summary.started()] == [sooner.event_id]
-    assert summary.scheduled_count == 1
+    assert counts(summary) == (1, 1)
     cloud.cancel(later)
-    assert (summary.scheduled_count, summary.started_count) == (0, 1)
+    assert counts(summary) == (0, 1)
     cloud.work()
-    assert (summary.scheduled_count, summary.started_count) == (0, 0)
+    assert counts(summary) == (0, 0)
 
 
 def test_scopes_that_are_held_and_scopes_that_do_not_listen_are_known() -> None:

@@ -185,14 +185,6 @@ class FleetSummary:
         self._touched.add(event.host)
         self._touched.update(action.target_host for action in event.actions if action.target_host)
 
-    @property
-    def scheduled_count(self) -> int:
-        return len(self._upcoming)
-
-    @property
-    def started_count(self) -> int:
-        return len(self._started)
-
     def scheduled(self) -> Iterator[tuple[Scope, ScheduledEvent]]:
         """Scheduled events with their scopes, by when they may start, the first one first.
 

@@ -651,7 +651,7 @@ def _snapshot(reading: QueryReader, commits: int) -> Snapshot:
 def _journal_extent(reading: QueryReader) -> JournalExtent:
     extent = reading.row("journal_extent")
     if extent is None:
-        raise LookupError("the database does not say whose journal this is")
+        raise LookupError("it is not known whose journal this is")
     return JournalExtent(
         installation=extent["installation_id"],
         generations=tuple(map(rows.GENERATIONS.value, reading.rows("generations"))),

@@ -91,7 +91,7 @@ def _maintain(fields: Fields) -> dict[str, Any]:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 6:
-        raise Invalid(f"{text[:20]!r} is not a number of seconds.", "Write a whole number.")
+        raise Invalid(f"{text[:20]!r} is no number of seconds.", "A whole number is accepted.")
     return int(text)
 
 
@@ -172,7 +172,7 @@ FORMS: Mapping[str, OrderForm] = {
             order="host-fail",
             kind="host",
             title="Host {target} has failed",
-            button="Declare it failed",
+            button="Say that it has failed",
             done="Host {target} is declared failed.",
             says="Its VMs are told that they have failed, and what ran there has ended badly. They"
             " start elsewhere only once it is said that the machine is surely off.",
@@ -185,7 +185,7 @@ FORMS: Mapping[str, OrderForm] = {
                 ),
                 FormField(
                     name="force",
-                    label="Declare it although control hears it",
+                    label="Say so although it is heard",
                     kind="switch",
                 ),
             ),
@@ -195,16 +195,12 @@ FORMS: Mapping[str, OrderForm] = {
         OrderForm(
             order="host-repair",
             kind="host",
-            title="Host {target} is repaired",
-            button="Declare it repaired",
-            done="Host {target} is repaired.",
+            title="Host {target} is well again",
+            button="Say that it is well",
+            done="Host {target} is well again.",
             says="VMs that waited for it start there, and VMs may be placed on it again.",
             fields=(
-                FormField(
-                    name="force",
-                    label="Declare it although control does not hear it",
-                    kind="switch",
-                ),
+                FormField(name="force", label="Say so although it is not heard", kind="switch"),
             ),
             body=_repair,
         ),

@@ -145,7 +145,7 @@ def _failed_hosts(look: FleetLook, summary: FleetSummary, offers: Offers) -> Ite
 def _failed_why(look: FleetLook, host: Host) -> str:
     count = vms(look.vm_count(host.name))
     if host.fenced:
-        return f"It is fenced. {count} of it still have no host."
+        return f"It is fenced. {count} of it still without a place."
     return f"It is not fenced: {count} may still run there and start nowhere else."
 
 
@@ -393,11 +393,11 @@ def heard(look: FleetLook, own: Sequence[Vm]) -> tuple[Reading, int | None]:
     return found, (look.now_ms - min(ago)) // POLLED_STEP_MS * POLLED_STEP_MS
 
 
-# 5. Who will miss a notice.
+# 5. Who will not hear us.
 
 
 class DeafRow(Struct, frozen=True, kw_only=True):
-    """VMs that have an event to come and do not read their document."""
+    """VMs that something will be done to and that do not read of it."""
 
     ref: Ref
     what: str
