@@ -16,6 +16,7 @@ from verify.planted_bugs import BUGS
 from verify.planted_endpoint import Clock, Service, served
 
 LIMIT_S = 60.0
+MINUTE_S = 60.0
 
 
 @pytest.fixture
@@ -164,3 +165,21 @@ def test_an_endpoint_that_ignores_approvals_is_found_where_an_event_is_there(
         options = Options(approve=True, pace_per_s=0, wait=clock.turn, only=("approve-starts",))
         report = run(url, options)
     assert {o.check.id for o in report.with_verdict(Verdict.FAIL)} == {"approve-starts"}
+
+
+def test_where_the_clock_stands_and_is_not_turned_nothing_is_waited_for(
+    url: str, service: Service
+) -> None:
+    service.schedule("Reboot", ["web_0"], source="User")
+    waited_s: list[float] = []
+    said: list[str] = []
+    options = Options(
+        approve=True,
+        wait=waited_s.append,  # the clock of the endpoint stands meanwhile
+        pace_per_s=0,
+        only=("approve-200", "approve-starts", "life-ends"),
+        announce=said.append,
+    )
+    report = run(url, options)
+    assert why(report, "life-ends") == "the clock of the endpoint stands still; give --advance"
+    assert sum(waited_s) < MINUTE_S

@@ -35,6 +35,8 @@ LOOK_EVERY_S = 1
 LOOK_OFTEN_FOR_S = 60
 LATER_LOOK_EVERY_S = 5
 STEP_MAX_S = 60
+# A Date that is the same after so much waiting is that of a clock that stands, as an emulator has.
+STANDS_FROM_S = 15
 
 
 class Probe:
@@ -223,7 +225,8 @@ class Probe:
 
         Time is what the endpoint's Date says, or what has been waited or turned if that is more.
         A document whose Date is `before_s` or later comes too late, whatever it says. With
-        `coarse` a clock that can be turned is turned in big steps from the beginning.
+        `coarse` a clock that can be turned is turned in big steps from the beginning. Skipped if
+        the endpoint's clock stands and cannot be turned: then nothing comes by waiting.
         """
         turned = self.turned
         if not turned and within_s >= TOLD_FROM_S:
@@ -239,6 +242,8 @@ class Probe:
                 return document
             if now_s is not None:
                 first_s = now_s if first_s is None else first_s
+                if now_s == first_s and not turned and past_s >= STANDS_FROM_S:
+                    raise Skipped("the clock of the endpoint stands still; give --advance")
                 past_s = max(past_s, now_s - first_s)
             left_s = within_s - max(past_s, 0 if turned else time.monotonic() - began_s)
             if left_s <= 0:
