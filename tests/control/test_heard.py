@@ -275,11 +275,11 @@ def test_the_writer_is_told_of_each_host_what_was_heard_last() -> None:
 def test_of_a_host_that_is_gone_nothing_is_kept(cloud: Listening) -> None:
     """Hosts come and go for years under ever new names."""
     clock, observed, turns = cloud.clock, cloud.observed, cloud.control.turns
-    host_maps = (observed.hosts, turns._lives, turns._locks, *cloud.volatile.by_host())
 
     def kept() -> list[bool]:
-        writers = cloud.run(lambda tx: tx._heard.hosts)
-        return ["new" in one for one in (*host_maps, writers)]
+        writers: dict[str, LastHeard] = cloud.run(lambda tx: tx._heard.hosts)
+        loops = observed.hosts, turns._lives, turns._locks
+        return ["new" in one for one in (*loops, writers, *cloud.volatile.by_host())]
 
     cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="new"),))))
     cloud.run(ordered.claim("new", "boot", daemon="its daemon"))

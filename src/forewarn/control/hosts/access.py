@@ -72,15 +72,11 @@ class ScopeByHost:
         if self.prepared is None:
             self.prepared = _prepare(self.scope)
         made = self.prepared
+        name, kind, incarnation, enabled, waiting_for = made.head
+        vms, to_confirm = made.vms.get(host, ()), host in made.to_confirm
+        # In the order of its fields: this is done for each host of each scope that changes.
         return ShownScope(
-            name=made.head.name,
-            kind=made.head.kind,
-            incarnation=made.head.incarnation,
-            enabled=made.head.enabled,
-            vms=made.vms.get(host, ()),
-            events=made.events,
-            waiting_for=made.head.waiting_for,
-            to_confirm=host in made.to_confirm,
+            name, kind, incarnation, enabled, vms, made.events, waiting_for, to_confirm
         )
 
     def same_as(self, before: ScopeByHost) -> bool:

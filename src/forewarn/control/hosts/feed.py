@@ -338,17 +338,20 @@ class HostFeed:
 
     def _refresh(self, host: str, reader: _Reader, name: str) -> None:
         """Have what the host is shown of a scope as it is now."""
-        scope = self._scopes[name]
-        before = reader.shown.get(name)
-        if before is not None and before.looked == scope.commit:
+        scope, shown = self._scopes[name], reader.shown
+        before = shown.get(name)
+        if before is None:
+            what = scope.showing.to(host)
+        elif before.looked == scope.commit:
             return
-        what = scope.showing.to(host)
-        if before is not None and (before.what == what or _confirmed(before.what, what)):
-            before.what, before.raw, before.looked = what, None, scope.commit
-            return
-        reader.shown.pop(name, None)
+        else:
+            what, then = scope.showing.to(host), before.what
+            if what.incarnation == then.incarnation and (then == what or _confirmed(then, what)):
+                before.what, before.raw, before.looked = what, None, scope.commit
+                return
+            del shown[name]
         reader.newest = max(reader.newest, scope.shown)  # in their order, or a host hears less
-        reader.shown[name] = _Shown(what=what, since=reader.newest, looked=scope.commit)
+        shown[name] = _Shown(what, reader.newest, scope.commit)
 
     def _has_work(self, host: str, reader: _Reader) -> bool:
         if any(operation.host == host for operation in self._operations.values()):
