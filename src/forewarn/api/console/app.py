@@ -21,6 +21,7 @@ from forewarn.api.console.looking import Looking
 from forewarn.api.console.mount import ConsoleSetup, TokenAccess
 from forewarn.api.console.ordering import Ordering
 from forewarn.api.console.sessions import ConsoleSession
+from forewarn.api.console.webhook_pages import WebhookPages
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.guarded_protocol import KNOWN_KEY
 from forewarn.api.route_table import RouteSpec
@@ -84,6 +85,7 @@ class ConsoleApp:
             routes=[
                 *Looking(desk, self.hub).routes(),
                 *Ordering(desk).routes(),
+                *WebhookPages(desk).routes(),
                 *self._entering.routes(),
                 Route("/console/stream", self.stream),
                 *desk.more.routes(),
