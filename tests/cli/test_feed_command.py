@@ -51,6 +51,17 @@ def test_a_person_reads_the_lines_of_the_journal(world: OperatorWorld) -> None:
     assert len(lines) == 6
 
 
+def test_with_text_it_has_the_lines_for_people_in_words(world: OperatorWorld) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+    world.order(f"/v1/events/{event_id}/approve", {"reason": "it\ncannot <wait>"})
+    ran = ask(world, "feed", "--text")
+    announced, override = ran.out.splitlines()
+    assert announced.startswith("Announced: Reboot of web-0 in scope web on host h1, not before ")
+    assert "Reason: it cannot <wait>." in override
+    assert ask(world, "feed", "--text", "--json").code == 2
+
+
 def test_it_begins_after_an_id_a_number_a_file_or_the_end(
     world: OperatorWorld, tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ from support.clock import ManualClock
 from support.control import ControlParts
 from support.ids import CountedIds
 from support.ordered import Given
-from support.webhook_world import LOOK_EVERY_S, LOOPBACK, PLACE
+from support.webhook_world import LOOK_EVERY_S, LOOPBACK, PLACE, no_names
 
 T = TypeVar("T")
 
@@ -296,7 +296,7 @@ async def _serve(
         sender = WebhookSender(
             control,
             feed,
-            post=WebhookClient(targets_of(LOOPBACK)).post,
+            post=WebhookClient(targets_of(LOOPBACK), look_up=no_names).post,
             clock=clock,
             place=PLACE,
             look_every_s=LOOK_EVERY_S,

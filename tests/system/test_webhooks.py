@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
+import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from support.simulate_process import simulating
 from support.system_world import QUICK, Service, running
-from support.waiting import wait_until
+from support.waiting import WAIT_S, wait_until
 
 SETTINGS = {**QUICK, "FOREWARN_WEBHOOK_TARGETS": "127.0.0.0/8"}
 
@@ -90,10 +91,10 @@ def test_over_kills_of_the_service_a_receiver_misses_nothing_and_the_order_stays
                     killed.set()
 
             inbox.on_line = kill
-            with pytest.raises((OSError, AssertionError)):
+            with suppress(OSError, AssertionError):  # it is killed under the orders
                 while not killed.is_set():
                     work(service, 1)
-                service.look("health")
+            assert killed.wait(WAIT_S)
             service.kill()
             service.start()
             has_all(service, inbox)
@@ -155,3 +156,35 @@ def test_the_emulator_tells_a_receiver_on_this_machine(tmp_path: Path) -> None:
         emulator.said("vm", "restart", "vm0")
         wait_until(lambda: inbox.received, "the receiver is told")
         assert inbox.received[0]["type"] == "io.forewarn.event.scheduled.v1"
+
+
+def test_the_example_mails_what_people_want_to_know(tmp_path: Path) -> None:
+    sent = tmp_path / "sent"
+    sendmail = tmp_path / "sendmail"
+    sendmail.write_text(f'#!/bin/sh\ncat >> "{sent}"\necho "$@" >> "{sent}"\n')
+    sendmail.chmod(0o755)
+    example = Path(__file__).parents[2] / "examples" / "feed-mail" / "mail.sh"
+    with running(tmp_path) as service:
+        where = ":".join(map(str, service.operator_where()))
+        environment = {
+            **service.environment,
+            "SENDMAIL": str(sendmail),
+            "FOREWARN_URL": f"http://{where}",
+            "FOREWARN_TOKEN": service.token(),
+        }
+        mailing = subprocess.Popen(
+            [str(example), str(tmp_path / "place"), "ops@example.com"],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            event_id = service.order("vms/vm0/restart")["event_id"]
+            wait_until(
+                lambda: sent.exists() and event_id[:8] in sent.read_text().partition("-t")[0]
+            )
+        finally:
+            os.killpg(mailing.pid, signal.SIGKILL)
+            mailing.wait()
+    mail = sent.read_text()
+    assert mail.startswith("To: ops@example.com\nSubject: [forewarn] Announced: Reboot of vm0")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from forewarn.cli import tables
@@ -49,9 +51,14 @@ def feed(
     kind: Annotated[
         str, typer.Option(metavar="KINDS", help="Only of these kinds, like completed,canceled.")
     ] = "",
+    as_text: Annotated[
+        bool, flag("--text", help="What people want to know, a sentence each, for chat and mail.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the feed, oldest line first. With --json, a CloudEvent on each line."""
+    if as_text and as_json:
+        raise Stop(EXIT_USAGE, "--text and --json were both said.", "Say one of them.")
     session = session_of(context)
     place = _kept(cursor) or _place(after)
     asked: dict[str, str | int] = {"scope": scope, "kind": kind, "limit": PAGE_LINES}
@@ -61,14 +68,17 @@ def feed(
         for page in reading.pages(follow=follow):
             for event in page.content["items"]:
                 any_line = True
-                _show(session, event, page, as_json=as_json)
+                if as_text:
+                    _tell(event)
+                else:
+                    _show(session, event, page, as_json=as_json)
             if cursor is not None:
                 _keep(cursor, page.content["next"])
     except KeyboardInterrupt:
         return
     except Stop as stop:
         raise _with_file(stop, cursor) from None
-    if not (any_line or as_json):
+    if not (any_line or as_json or as_text):
         session.console.print("The feed has no line like that.")
 
 
@@ -86,6 +96,21 @@ def _show(session: Session, event: dict[str, Any], page: Reply, *, as_json: bool
         session.show_json_line(event)
     else:
         session.print(tables.fact_line(_fact(event), page.now))
+
+
+def _tell(event: dict[str, Any]) -> None:
+    """The line in words, at once; most lines have none."""
+    # With the first line: what makes texts reads whole CloudEvents.
+    from forewarn.wire.cloud_events import CloudEvent  # noqa: PLC0415 - see above
+    from forewarn.wire.feed_texts import text_of  # noqa: PLC0415 - see above
+
+    try:
+        text = text_of(msgspec.convert(event, CloudEvent))
+    except msgspec.ValidationError:
+        return  # of a kind that only a later version knows
+    if text is not None:
+        sys.stdout.write(f"{' '.join(text.split())}\n")
+        sys.stdout.flush()
 
 
 def _fact(event: dict[str, Any]) -> dict[str, Any]:

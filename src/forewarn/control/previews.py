@@ -19,7 +19,7 @@ from msgspec import Struct
 from forewarn.control import commands
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.operator_commands import OfVm, degradation, maintenance, vm_order
-from forewarn.core import consent, document, explain, scheduling
+from forewarn.core import consent, document, explain, scheduling, webhooks
 from forewarn.core.errors import AlreadyEnded, EffectMoved, Invalid, NotFound
 from forewarn.core.model import (
     Decision,
@@ -82,6 +82,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     holds: tuple[Hold, ...] = ()
     host: PreviewedHost | None = None
     scope_held: str = ""  # why the scope waits that would be released
+    turn: int = 0  # of the webhook that it is about
     unchanged: bool = False
 
     @property
@@ -91,7 +92,7 @@ class Preview(Struct, frozen=True, kw_only=True):
             (e.event_id, e.scope, e.update_domain, e.host, e.vms, e.event_type, e.phase, e.told)
             for e in self.events
         ]
-        said = (events, self.host, self.scope_held, self.unchanged)
+        said = (events, self.host, self.scope_held, self.unchanged, *filter(None, (self.turn,)))
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:MARK_CHARS]
 
 
@@ -285,6 +286,11 @@ def _event(event: ScheduledEvent) -> PreviewedEvent:
     )
 
 
+def _webhook(fleet: FleetLook, order: commands.OrderWebhook) -> Preview:
+    """What it does is said by its words; whether the webhook is as it was seen, by its turn."""
+    return Preview(turn=webhooks.find(fleet.webhooks, order.webhook_id).turn)
+
+
 _PREVIEWS: Mapping[type, Callable[[FleetLook, Any], Preview]] = {
     commands.RestartVm: _vm_order,
     commands.RedeployVm: _vm_order,
@@ -300,4 +306,5 @@ _PREVIEWS: Mapping[type, Callable[[FleetLook, Any], Preview]] = {
     commands.OpenHost: _saying,
     commands.FailHost: _saying,
     commands.RepairHost: _saying,
+    commands.OrderWebhook: _webhook,
 }

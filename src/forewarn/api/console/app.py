@@ -22,6 +22,7 @@ from forewarn.api.console.mount import ConsoleSetup, TokenAccess
 from forewarn.api.console.ordering import Ordering
 from forewarn.api.console.page_routes import PageRoute
 from forewarn.api.console.sessions import ConsoleSession
+from forewarn.api.console.webhook_pages import WebhookPages
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.guarded_protocol import KNOWN_KEY
 from forewarn.api.route_table import RouteSpec
@@ -85,6 +86,7 @@ class ConsoleApp:
         self.routes: Sequence[PageRoute] = (
             *Looking(desk, self.hub).routes(),
             *Ordering(desk).routes(),
+            *WebhookPages(desk).routes(),
             *self._entering.routes(),
             PageRoute("/console/stream", self.stream, by_scope=True),
             *desk.more.routes(),
