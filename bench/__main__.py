@@ -2,8 +2,8 @@
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
 (polls, hot_path, attacks, fleet, scale, inventories, waits, approvals, approvals_before, emulator,
-commands, guest, link, link_cost, reports, hosts, rig, simulation) only those are made, and the file
-is left alone.
+commands, guest, link, link_cost, reports, hosts, consoles, feeds, rig, simulation) only those are
+made, and the file is left alone.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bench import (
     commands,
     consoles,
     emulator,
+    feeds,
     figures,
     guest,
     hosts,
@@ -67,6 +68,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "reports": reports.of_one_host,
     "hosts": hosts.in_daily_life,
     "consoles": consoles.of_a_large_fleet,
+    "feeds": feeds.of_many_facts,
     "rig": rigged.from_approval_to_action,
     "simulation": simulated.worlds,
 }

@@ -142,7 +142,7 @@ class Arrived:
     """What one reader was sent: when something came, and what the pattern found in it."""
 
     at_s: list[float] = field(default_factory=list)
-    found: list[list[bytes]] = field(default_factory=list)
+    found: list[list[tuple[bytes, ...]]] = field(default_factory=list)
     bytes: int = 0
 
 
@@ -165,7 +165,7 @@ def readers_of(port: int, requests: Sequence[bytes], pattern: bytes) -> Iterator
         yield Readers(pipe)
 
 
-class _Stream:
+class Stream:
     """One stream, of frames that end with an empty line."""
 
     def __init__(self, port: int, request: bytes) -> None:
@@ -201,7 +201,7 @@ def _read(pipe: Connection, port: int, requests: Sequence[bytes], pattern: bytes
     os.nice(READERS_NICE)
     compiled = re.compile(pattern)
     try:
-        streams = [_Stream(port, request) for request in requests]
+        streams = [Stream(port, request) for request in requests]
         for stream in streams:
             while not stream.begun:
                 stream.take(compiled)

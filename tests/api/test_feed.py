@@ -15,7 +15,7 @@ from forewarn.adapters.sqlite.backup import restore
 from forewarn.api.access import ACCESS_KEY, HOLDS_KEY
 from forewarn.api.feed_routes import FeedRoutes
 from forewarn.control.commands import Prune
-from forewarn.control.feed import FEED_READERS_MAX
+from forewarn.control.feed import FEED_READERS_MAX, WOKEN_AT_ONCE
 from forewarn.core.access import Access, Role
 from forewarn.core.errors import Forbidden
 from forewarn.core.facts import VmGoneDetail
@@ -505,3 +505,25 @@ def test_the_schema_of_each_type_is_served(world: OperatorWorld) -> None:
         assert answer.json["title"] == f"io.forewarn.{name}"
     unknown = world.call("GET", "/v1/feed/schemas/event.sung.v1")
     assert (unknown.status, "/v1/feed/schemas" in unknown.json["remedy"]) == (404, True)
+
+
+def test_each_of_many_readers_is_woken_though_they_are_woken_a_few_at_a_time(
+    world: OperatorWorld,
+) -> None:
+    readers = 3 * WOKEN_AT_ONCE + 1
+    with ExitStack() as opened:
+        streams = [
+            opened.enter_context(streaming(world, "/v1/feed?after=end")) for _ in range(readers)
+        ]
+        wait_until(lambda: world.feed.readers == readers, "they stream")
+        before = world.feed.encodings
+        for _ in range(3):
+            note(world, 5)
+        told = [[frame.data for frame in stream.take(15)] for stream in streams]
+        assert all(one == told[0] for one in told)
+        assert world.feed.encodings - before == 15
+    wait_until(lambda: world.feed.readers == 0, "they are gone")
+    with streaming(world, "/v1/feed?after=end") as again:
+        wait_until(lambda: world.feed.readers == 1, "one is back")
+        note(world)
+        assert len(again.take(1)) == 1

@@ -139,17 +139,17 @@ class FeedRoutes:
             found = await self._feed.after(number, where, lines=asked.limit, size=PAGE_BYTES_MAX)
         else:
             self._feed.refuse_crowd()
-            with self._feed.counting():
-                found = await self._wait(request, number, asked, where)
+            with self._feed.counting() as seat:
+                found = await self._wait(request, number, asked, where, seat)
         return form(found, self._feed.position(found.end), where)
 
     async def _wait(
-        self, request: Request, number: int, asked: FeedQuery, where: FeedFilter
+        self, request: Request, number: int, asked: FeedQuery, where: FeedFilter, seat: int
     ) -> FeedSlice:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + asked.wait
         while True:
-            ring = self._feed.next_ring()
+            ring = self._feed.next_ring(seat)
             found = await self._feed.after(number, where, lines=asked.limit, size=PAGE_BYTES_MAX)
             need_still(request)
             left_s = give_up_s - loop.time()
@@ -264,18 +264,20 @@ class _FeedStream(StreamingResponse):
         headers = dict(_STREAM_HEADERS)
         if where.own is not None:
             headers[FILTERED_HEADER] = "true"
-        super().__init__(
-            _frames(feed, number, where, still), media_type=STREAM_CONTENT_TYPE, headers=headers
-        )
+        super().__init__((), media_type=STREAM_CONTENT_TYPE, headers=headers)
+        self._still = still
         self._feed = feed
+        self._number = number
+        self._where = where
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._feed.counting():
+        with self._feed.counting() as seat:
+            self.body_iterator = _frames(self._feed, self._number, self._where, self._still, seat)
             await super().__call__(scope, receive, send)
 
 
 async def _frames(
-    feed: Feed, number: int, where: FeedFilter, still: Callable[[], None]
+    feed: Feed, number: int, where: FeedFilter, still: Callable[[], None], seat: int
 ) -> AsyncIterator[bytes]:
     """The frames of one reader. What is hidden from it moves it on with the next heartbeat.
 
@@ -293,7 +295,7 @@ async def _frames(
     yield _FIRST_FRAME if where.own is None else _FIRST_FRAME + _FILTERED_FRAME
     sent_s, newest = loop.time(), False
     while not feed.closed and number >= feed.journal.pruned_through:
-        ring = feed.next_ring()
+        ring = feed.next_ring(seat)
         found = feed.chunk(number, where, join)
         if found is None:
             if newest:

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_TIMEOUT_S = 10.0  # from the first wait for a request to the end of its head
 HEAD_BYTES_MAX = 16 * 1_024  # of a request line and headers; ours have a few hundred
 WRITE_TIMEOUT_S = 60.0  # for a caller to take anything of the answer that waits for it
-CONNECTIONS_MAX = 256
+CONNECTIONS_MAX = 384  # 224 readers of the feed, 96 tabs of the console, and who asks beside them
 # In the scope of a request: what to call once its sender has shown who it is.
 KNOWN_KEY = "forewarn.known"
 

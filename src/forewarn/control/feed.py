@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 
 from msgspec import Struct
 
@@ -33,6 +34,7 @@ LOOKS_MAX = 20  # for one page; a reader who sees few of many lines asks again
 PACE_S = 0.05  # between two rings, so that readers take several lines at once
 # Of the connections that operators may have: others must get through beside them.
 FEED_READERS_MAX = 224
+WOKEN_AT_ONCE = 8  # readers; then everybody else has a turn
 CHUNKS_KEPT_MAX = 16
 HEARTBEAT_S = 15.0  # of a stream without lines; proxies cut what is silent for a minute
 
@@ -121,12 +123,12 @@ class Feed:
         self._lines: list[FeedLine] = []  # without gaps
         self._before = self._fleet.journal.end  # the number before the first of them
         self._json_bytes = 0
-        self._ring = asyncio.Event()
+        self._rings = _rings()
+        self._seats: set[int] = set()  # of readers; so many in a row share a ring
         self._rung_s = 0.0
         self._ringing: asyncio.TimerHandle | None = None
         self._chunks: dict[tuple[int, FeedFilter], FeedChunk] = {}
         self.closed = False
-        self.readers = 0  # that wait or stream now
         self.encodings = 0  # of lines, since the start
         self.cut = 0  # streams that fell too far behind
         self._fleet.on_publish(self._published)
@@ -148,14 +150,20 @@ class Feed:
         if self.readers >= FEED_READERS_MAX:
             raise Unavailable(f"The feed has {FEED_READERS_MAX} readers, the most there may be.")
 
+    @property
+    def readers(self) -> int:
+        """How many wait or stream now."""
+        return len(self._seats)
+
     @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count a reader for the length of the block."""
-        self.readers += 1
+    def counting(self) -> Iterator[int]:
+        """Count a reader for the length of the block: its seat, for `next_ring`."""
+        seat = next(number for number in count() if number not in self._seats)
+        self._seats.add(seat)
         try:
-            yield
+            yield seat
         finally:
-            self.readers -= 1
+            self._seats.discard(seat)
 
     def collect(self) -> Iterator[Family]:
         """Its numbers, for /metrics."""
@@ -212,9 +220,9 @@ class Feed:
 
     # Reading.
 
-    def next_ring(self) -> asyncio.Event:
+    def next_ring(self, seat: int = 0) -> asyncio.Event:
         """Set by the next ring. Take it before you look, so that no ring falls in between."""
-        return self._ring
+        return self._rings[seat // WOKEN_AT_ONCE % len(self._rings)]
 
     async def after(
         self, number: int, where: FeedFilter, *, lines: int, size: int = SLICE_BYTES_MAX
@@ -310,9 +318,9 @@ class Feed:
         self._chunks.clear()
         self._ring_soon()
 
-    def _forget(self, count: int) -> None:
+    def _forget(self, least: int) -> None:
         """Leave the oldest to the store, at least half of what is there."""
-        gone = max(count, len(self._lines) // 2)
+        gone = max(least, len(self._lines) // 2)
         self._json_bytes -= sum(len(line.json) for line in self._lines[:gone])
         del self._lines[:gone]
         self._before += gone
@@ -331,8 +339,18 @@ class Feed:
     def _ring_now(self) -> None:
         self._ringing = None
         self._rung_s = asyncio.get_running_loop().time()
-        rung, self._ring = self._ring, asyncio.Event()
-        rung.set()
+        rung, self._rings = self._rings, _rings()
+        self._ring_row(rung, 0)
+
+    def _ring_row(self, rung: Sequence[asyncio.Event], row: int) -> None:
+        """Wake some readers, and the next ones after everybody else has had a turn."""
+        rung[row].set()
+        if row + 1 < len(rung) and max(self._seats, default=0) >= (row + 1) * WOKEN_AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._ring_row, rung, row + 1)
+
+
+def _rings() -> list[asyncio.Event]:
+    return [asyncio.Event() for _ in range(-(-FEED_READERS_MAX // WOKEN_AT_ONCE))]
 
 
 def _encoded(number: int, fact: Fact, journal: JournalExtent) -> bytes:

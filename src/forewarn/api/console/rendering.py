@@ -7,6 +7,7 @@ reader's own zone beside it.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -130,7 +131,8 @@ def grid_cells(grid: Grid, first: int, codes: str) -> Markup:
 
     Hosts that are not well are links with their names; the others are found by their place.
     """
-    named = {place: name for place, name in grid.named if first <= place < first + len(codes)}
+    begin, end = (bisect_left(grid.named, (place,)) for place in (first, first + len(codes)))
+    named = dict(grid.named[begin:end])
     if not named:
         return Markup("".join(_BARE[code] for code in codes))  # noqa: S704 - ours, from a table
     return Markup().join(
