@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import pytest
 
 from forewarn.adapters.sqlite.backup import RestoreResult, restore
 from support.callers import id_of, token_of
-from support.clock import ManualClock
+from support.clock import START_MS, ManualClock
 from support.operator_world import OperatorWorld, running
+
+# Each restore has its own: what was there before is kept aside under the time.
+TIMES = itertools.count(START_MS + 1_000, 1_000)
 
 
 class Saved:
@@ -28,7 +32,9 @@ class Saved:
             self.later = token_of(world, "later", "viewer")
 
     def restore(self, folder: Path | None = None) -> RestoreResult:
-        return restore(self.backup, folder or self.folder, force=True, clock=ManualClock())
+        return restore(
+            self.backup, folder or self.folder, force=True, clock=ManualClock(wall=next(TIMES))
+        )
 
 
 @pytest.fixture
@@ -70,7 +76,7 @@ def test_a_token_that_the_database_has_no_more_is_revoked_by_the_restore(
     with running(saved.folder, fleet="") as world:
         newer.write_bytes(world.call("GET", "/v1/backup").body)
     saved.restore()  # of the older one, which does not have `later`
-    done = restore(newer, saved.folder, force=True, clock=ManualClock())
+    done = restore(newer, saved.folder, force=True, clock=ManualClock(wall=next(TIMES)))
     assert "later" in done.tokens.ended
     with running(saved.folder, fleet="") as world:
         assert not lets_in(world, saved.later)
@@ -99,7 +105,7 @@ def test_another_installation_that_is_restored_over_says_nothing_of_these_tokens
 def test_the_database_itself_keeps_its_tokens_as_they_are(saved: Saved, tmp_path: Path) -> None:
     shutil.copytree(saved.folder, tmp_path / "copy")
     database = tmp_path / "copy" / "forewarn.db"
-    done = restore(database, tmp_path / "copy", force=True, clock=ManualClock())
+    done = restore(database, tmp_path / "copy", force=True, clock=ManualClock(wall=next(TIMES)))
     assert done.tokens.valid == ("kept", "later", "rotated")
     with running(tmp_path / "copy", fleet="") as world:
         assert not lets_in(world, saved.revoked)
