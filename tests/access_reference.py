@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from forewarn.api.console.page_routes import PageRoute
+from forewarn.api.route_table import RouteSpec
 from forewarn.core.access import Role
 from support import every_route
 
@@ -34,7 +35,7 @@ def block() -> str:
     return "\n\n".join("\n".join((title, "", *HEAD, *rows)) for title, rows in parts)
 
 
-def _routes(specs: Iterable[every_route.RouteSpec], forms: set[str]) -> Iterator[str]:
+def _routes(specs: Iterable[RouteSpec], forms: set[str]) -> Iterator[str]:
     for spec in specs:
         button = " (and a form of the console)" if spec.name in forms else ""
         marks = " | ".join(every_route.may(spec, role) for role in Role)

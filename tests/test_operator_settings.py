@@ -174,7 +174,8 @@ def test_issuers_stand_in_the_file_alone(tmp_path: Path) -> None:
 def test_what_the_page_shows_is_accepted_as_it_stands_there(tmp_path: Path) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
-    issuer, by_files, own = (load(tmp_path, block) for block in blocks)
+    groups, issuer, by_files, own = (load(tmp_path, block) for block in blocks)
+    assert [one.role for one in groups.socket_groups] == [Role.OPERATOR, Role.OWNER, Role.VIEWER]
     (rules,) = issuer.issuers
     assert set(rules.roles.values()) == set(Role)
     for secure in (by_files, own):

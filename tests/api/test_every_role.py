@@ -187,7 +187,9 @@ def asked(page: PageRoute, role: Role) -> bool:
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("page", PAGES, ids=[f"{min(one.methods)} {one.path}" for one in PAGES])
+@pytest.mark.parametrize(
+    "page", PAGES, ids=[f"{min(one.methods or ())} {one.path}" for one in PAGES]
+)
 def test_every_page_lets_in_who_has_its_right(page: PageRoute, role: Role) -> None:
     assert asked(page, role) == (every_route.may(page, role) != "no")
 

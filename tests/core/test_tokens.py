@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -17,9 +19,7 @@ SECRET = "a" * 40
 IDS = iter(f"{letter}{second}aaaaaaaa" for letter in "abcdefgh" for second in "abcdefgh")
 
 
-def terms(
-    name: str = "ci", role: Role = Role.VIEWER, *scopes: str, **changed: object
-) -> TokenTerms:
+def terms(name: str = "ci", role: Role = Role.VIEWER, *scopes: str, **changed: Any) -> TokenTerms:
     made = TokenTerms(
         token_id=next(IDS),
         name=name,

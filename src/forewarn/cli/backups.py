@@ -19,6 +19,7 @@ from forewarn.wire.instants import time_text
 if TYPE_CHECKING:
     from forewarn.adapters.restored_link import LinkPlan
     from forewarn.adapters.sqlite.backup import RestoreResult
+    from forewarn.adapters.sqlite.restored_tokens import TokensRestored
 
 
 def backup(
@@ -141,6 +142,8 @@ def _restored_json(done: RestoreResult) -> dict[str, object]:
         "members_until": time_text(link.until_ms),
         "members_unread": link.unread,
         "revoked": [one.name for one in link.members.revoked],
+        "tokens": list(done.tokens.valid),
+        "tokens_ended": list(done.tokens.ended),
     }
 
 
@@ -151,6 +154,21 @@ def _restored_lines(done: RestoreResult, file: Path, folder: Path) -> Iterator[s
     if done.unread:
         yield f"Its incarnations could not be read: {done.unread}. Those of the backup were raised."
     yield from _member_lines(done.link, file, folder)
+    yield from _token_lines(done.tokens)
+
+
+def _token_lines(tokens: TokensRestored) -> Iterator[str]:
+    """Whom tokens let in now, and how far that can be believed."""
+    if tokens.ended:
+        yield f"Tokens of the backup that let no caller in any more: {', '.join(tokens.ended)}."
+    if not tokens.valid:
+        return
+    yield f"Tokens that let callers in: {', '.join(tokens.valid)}."
+    if not tokens.known:
+        yield (
+            "If one was revoked or rotated after the backup, revoke it after the start:"
+            " `forewarn token revoke NAME`."
+        )
 
 
 def _member_lines(link: LinkPlan, file: Path, folder: Path) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -210,6 +210,24 @@ def revoke(token: Token, *, by: Principal, now_ms: int) -> TokenChange | None:
     return TokenChange(
         revoked, _fact(FactKind.TOKEN_REVOKED, TokenRevokedDetail, revoked, by, now_ms)
     )
+
+
+RESTORE = "restore"  # who has revoked a token that only a backup knows
+
+
+def after_restore(kept: Iterable[Token], known: Tokens, now_ms: int) -> Iterator[Token]:
+    """The tokens of a backup, once it takes the place of a database that knew these tokens.
+
+    What was revoked or rotated since the backup stays so. A token that the database did not have
+    any more lets no caller in: it was dropped, or is of a time that is undone.
+    """
+    for token in kept:
+        if token.revoked_ms is not None:
+            yield token
+        elif token.token_id in known:
+            yield known[token.token_id]
+        else:
+            yield replace(token, revoked_ms=now_ms, revoked_by=RESTORE)
 
 
 def used(token: Token | None, used_ms: int) -> Token | None:

@@ -56,6 +56,12 @@ from forewarn.adapters.sqlite.data_folder import (
 from forewarn.adapters.sqlite.database import Database, connect
 from forewarn.adapters.sqlite.database_mark import DatabaseMark, Progress, write_mark
 from forewarn.adapters.sqlite.opening import new_progress
+from forewarn.adapters.sqlite.restored_tokens import (
+    TokensRestored,
+    TokensThere,
+    settle_tokens,
+    tokens_there,
+)
 from forewarn.adapters.sqlite.rows import FACTS, GENERATIONS, SCOPES
 from forewarn.adapters.sqlite.statements import named_queries
 from forewarn.adapters.system import SystemClock
@@ -73,32 +79,36 @@ class RestoreResult(Struct, frozen=True, kw_only=True):
     """What a restore did. `kept_aside` is the folder with the database that was there before.
 
     `unread` says why the incarnations of that database could not be read; empty if they were, or
-    if there was none. `link` says what became of the members.
+    if there was none. `link` says what became of the members, `tokens` of the tokens.
     """
 
     database: Path
     kept_aside: Path | None
     scopes: int
     link: LinkPlan
+    tokens: TokensRestored
     unread: str = ""
 
 
 class _Replaced(Struct, frozen=True):
     """The scopes of what a restore replaces, as far as they could be read.
 
-    `generation` is the highest one of its journal.
+    `generation` is the highest one of its journal; `tokens` are those of its databases, the latest
+    last.
     """
 
     scopes: tuple[Scope, ...] = ()
     unread: str = ""
     generation: int = 0
+    tokens: tuple[TokensThere, ...] = ()
 
 
 class _RestoredStore(Struct, frozen=True):
-    """How many scopes the restored database has, and the mark that belongs beside it."""
+    """How many scopes the restored database has, its tokens, and the mark that belongs beside."""
 
     scopes: int
     mark: DatabaseMark
+    tokens: TokensRestored
 
 
 def write_backup(
@@ -213,6 +223,7 @@ def restore(
             kept_aside=kept_aside,
             scopes=made.scopes,
             link=link,
+            tokens=made.tokens,
             unread=replaced.unread,
         )
     finally:
@@ -263,7 +274,10 @@ def _replaced(database: Path, restoring: Path) -> _Replaced:
     begun = _scopes_of(restoring) if restoring.exists() else _Replaced()
     there = _scopes_of(database) if database.exists() else _Replaced()
     return _Replaced(
-        (*begun.scopes, *there.scopes), there.unread, max(begun.generation, there.generation)
+        (*begun.scopes, *there.scopes),
+        there.unread,
+        max(begun.generation, there.generation),
+        (*begun.tokens, *there.tokens),
     )
 
 
@@ -275,6 +289,7 @@ def _scopes_of(path: Path) -> _Replaced:
         with closing(connect(f"{path.absolute().as_uri()}?mode=ro")) as connection:
             rows = connection.execute(named_queries()["scopes"]).fetchall()
             generation = _generation_of(connection)
+            tokens = tokens_there(connection)
         scopes = tuple(SCOPES.value(row, vms=(), events=()) for row in rows)
     except ForeignDatabase as error:
         return _Replaced(unread=error.refused.rstrip("."))
@@ -284,7 +299,7 @@ def _scopes_of(path: Path) -> _Replaced:
         return _Replaced(unread=f"a scope in {path} makes no sense ({error})")
     if not all(map(_is_number, (*(scope.incarnation for scope in scopes), generation))):
         return _Replaced(unread=f"an incarnation or generation in {path} makes no sense")
-    return _Replaced(scopes, generation=generation)
+    return _Replaced(scopes, generation=generation, tokens=(tokens,))
 
 
 def _generation_of(connection: sqlite3.Connection) -> int:
@@ -329,6 +344,7 @@ def _copy_and_raise(
             migrate(copy)
             copy.execute("BEGIN IMMEDIATE")
             scopes = _raise_incarnations(copy, source, replaced, now_ms)
+            tokens = settle_tokens(copy, replaced.tokens, now_ms)
             found = _begin_another(copy)
             copy.execute("COMMIT")
         sync_file(making)
@@ -338,7 +354,7 @@ def _copy_and_raise(
         raise StoreFailed(f"writing {making}: {error}", fatal=False) from error
     sync_folder(restoring.parent)
     mark = DatabaseMark(database=found.database, commits=found.commits, settled=found.commits)
-    return _RestoredStore(scopes, mark)
+    return _RestoredStore(scopes, mark, tokens)
 
 
 def _begin_another(copy: sqlite3.Connection) -> Progress:
