@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from forewarn.api.console.desk import Desk, need_to_see
+from forewarn.api.console.desk import Desk, scope_of_vm
 from forewarn.api.console.journal_reading import (
     JournalAsked,
     newest_lines,
@@ -28,12 +29,12 @@ from forewarn.api.console.view_models.lines import Line, line
 from forewarn.api.console.view_models.timeline import RANGES, read_ended, timeline
 from forewarn.api.console.view_models.work import OpenOrders, WorkRow, ended_rows
 from forewarn.api.requests import NAME_CHARS_MAX
-from forewarn.core.access import Access, Right
+from forewarn.core.access import Access, Right, not_yours
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import HOUR_MS
 from forewarn.ports import Change, JournalLine, ListFilter, Store
 
-TAIL_LINES = 14
+TAIL_LINES = 10
 ENDED_SHOWN_MAX = 4
 ENDED_READ_MAX = 40
 ENDED_SHOWN_FOR_MS = 6 * HOUR_MS
@@ -198,23 +199,41 @@ async def _about(desk: Desk) -> object:
 # Single things.
 
 
+F = TypeVar("F", event_view.EventRead, things.OperationRead)
+
+
+def find_seen(store: Store, access: Access, read: Callable[[Store, str], F], given: str) -> F:
+    """What an id, or the beginning of one, means. An owner is not told what is not his."""
+    try:
+        found = read(store, given)
+    except (NotFound, Invalid):
+        if access.all_scopes:
+            raise
+        found = None
+    if found is None or not (access.all_scopes or any(map(access.sees, found.scopes))):
+        raise not_yours(access, f"event or operation {given[:NAME_CHARS_MAX]}")
+    return found
+
+
 def event_of(desk: Desk, access: Access, event_id: str) -> View:
     offers = desk.offers(access)
 
     async def make() -> object:
-        read = await desk.control.read(lambda store: event_view.read_event(store, event_id))
-        need_to_see(access, read.event.scope, f"event {event_id}")
+        read = await desk.control.read(
+            lambda store: find_seen(store, access, event_view.read_event, event_id)
+        )
         return event_view.event_page(desk.control.fleet.look(), read, offers)
 
     return _single(f"event:{event_id}", "event.html", make, lambda seen: event_id in seen.ids)
 
 
 def operation_of(desk: Desk, access: Access, operation_id: str) -> View:
-    access.need_everywhere(Right.VIEW, what="to see an operation, which is of a whole host")
     offers = desk.offers(access)
 
     async def make() -> object:
-        read = await desk.control.read(lambda store: things.read_operation(store, operation_id))
+        read = await desk.control.read(
+            lambda store: find_seen(store, access, things.read_operation, operation_id)
+        )
         return things.operation_page(desk.control.fleet.look(), read, offers)
 
     key = f"operation:{operation_id}"
@@ -240,15 +259,15 @@ def host_of(desk: Desk, access: Access, name: str) -> View:
 
 
 def vm_of(desk: Desk, access: Access, name: str) -> View:
-    scope = desk.control.fleet.need_scope_of_vm(name).name
-    need_to_see(access, scope, f"VM {name}")
+    scope = scope_of_vm(desk, access, name)
     make = _thing(desk, access, name, ListFilter(vm=name), things.vm_page)
     return _single(f"vm:{name}", "vm.html", make, lambda seen: scope in seen.scopes)
 
 
 def scope_of(desk: Desk, access: Access, name: str) -> View:
+    if not access.sees(name):
+        raise not_yours(access, f"scope {name}")
     desk.control.fleet.need_scope(name)
-    need_to_see(access, name, f"scope {name}")
     make = _thing(desk, access, name, ListFilter(scope=name), things.scope_page)
     return _single(f"scope:{name}", "scope.html", make, lambda seen: name in seen.scopes)
 

@@ -23,7 +23,7 @@ from forewarn.api.route_table import RouteSpec
 from forewarn.control.control import Control
 from forewarn.control.fleet_summary import FleetSummary
 from forewarn.control.metrics import ControlMetrics
-from forewarn.core.access import Access, Right
+from forewarn.core.access import Access, not_yours
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -78,11 +78,6 @@ class Nothing:
 
     async def shown(self) -> Mapping[str, object]:
         return {}
-
-
-def need_to_see(access: Access, scope: str, what: str) -> None:
-    """Raises Forbidden for what belongs to a scope that is not shown to this person."""
-    access.need(Right.VIEW, scope=scope, what=f"to see {what}")
 
 
 class Desk:
@@ -162,6 +157,7 @@ class Desk:
             title=title,
             tabs=[*TABS, *self.more.tabs],
             me=access,
+            all_scopes=access.all_scopes,
             session=session,
             waiting=inbox.count(self.summary, offers),
             notes=session.take_notes(),
@@ -175,6 +171,14 @@ class Desk:
             **values,
         )
         return HTMLResponse(text, status_code=status)
+
+
+def scope_of_vm(desk: Desk, access: Access, vm: str) -> str:
+    """The scope of a VM. Raises NotFound; to an owner Forbidden, whether it is there or not."""
+    scope = desk.control.fleet.scope_of_vm.get(vm)
+    if not access.all_scopes and (scope is None or not access.sees(scope)):
+        raise not_yours(access, f"VM {vm}")
+    return desk.control.fleet.need_scope_of_vm(vm).name
 
 
 def _here(request: Request) -> str:

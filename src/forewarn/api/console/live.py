@@ -86,8 +86,9 @@ def read_position(text: str) -> Position:
 class PageStream:
     """The blocks of one view for all who may see the same of it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, access: Access) -> None:
         self.view = view
+        self.all_scopes = access.all_scopes
         self.drawn: dict[str, DrawnBlock] = {}
         self.streams = 0
         self.changed = asyncio.Event()
@@ -190,7 +191,7 @@ class Hub:
         feed = self._feeds.get(key)
         if feed is None:
             self._forget()
-            feed = self._feeds[key] = PageStream(view)
+            feed = self._feeds[key] = PageStream(view, access)
         feed.used_s = asyncio.get_running_loop().time()
         return feed
 
@@ -252,6 +253,7 @@ class Hub:
                 feed.view.blocks[name].template,
                 block=name,
                 it=drawn.value,
+                all_scopes=feed.all_scopes,
                 now_ms=self._desk.now_ms(),
             )
         return drawn.text

@@ -20,17 +20,17 @@ from starlette.routing import Route
 
 from forewarn.api.access import access_of
 from forewarn.api.console import inner
-from forewarn.api.console.desk import Desk
+from forewarn.api.console.desk import Desk, scope_of_vm
 from forewarn.api.console.forms import FORMS, FormField, OrderForm
 from forewarn.api.console.gate import session_of
 from forewarn.api.console.rendering import url_of
 from forewarn.api.console.sessions import ConsoleSession
 from forewarn.api.console.view_models.values import Ref, hold_row
-from forewarn.api.requests import read_body
+from forewarn.api.requests import NAME_CHARS_MAX, read_body
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import previews
 from forewarn.control.previews import Preview
-from forewarn.core.access import Access
+from forewarn.core.access import Access, not_yours
 from forewarn.core.errors import EffectMoved, Forbidden, Invalid, NotFound, Refusal
 from forewarn.wire.problems import status_of
 
@@ -81,8 +81,13 @@ class Ordering:
         """What the order would do now; `refusal` is why the last attempt was refused."""
         preview = None
         try:
-            order = inner.order_of(spec, target, form.body(fields), access_of(request))
-            preview = previews.preview(self._desk.control.fleet.look(), order)
+            access = access_of(request)
+            order = inner.order_of(spec, target, form.body(fields), access)
+            preview = previews.preview(
+                self._desk.control.fleet.look(),
+                order,
+                own=None if access.all_scopes else access.scopes,
+            )
         except Refusal as why:
             refusal = refusal or why
         return await self._shown(request, form, target, fields, preview=preview, refusal=refusal)
@@ -101,7 +106,7 @@ class Ordering:
             request,
             "order.html",
             tab="",
-            title=form.named(target),
+            title=form.named(_shown_target(form, target)),
             status=200 if refusal is None else status_of(refusal),
             form=form,
             target=target,
@@ -127,7 +132,11 @@ class Ordering:
         if _KEY.fullmatch(key) is None or not said.get(SEEN):
             raise Invalid("The form is not whole.", "Load the page again, and send it from there.")
         try:
-            missing = [f.label for f in form.fields if f.required and not fields.get(f.name)]
+            missing = [
+                field.label
+                for field in form.fields
+                if field.needed_by(access_of(request)) and not fields.get(field.name)
+            ]
             if missing:
                 raise Invalid(f"Something is missing: {missing[0]}.", "Fill it in.")
             answer = await inner.give(
@@ -135,8 +144,22 @@ class Ordering:
             )
         except Refusal as refusal:
             return await self._previewed(request, form, spec, target, fields, refusal=refusal)
-        session.note(form.done.format(target=target))
+        if form.shows_secret:
+            return await self._secret(request, form, answer)
+        session.note(form.said(target))
         return RedirectResponse(_where(form, target, answer), 303)
+
+    async def _secret(
+        self, request: Request, form: OrderForm, answer: Mapping[str, Any]
+    ) -> Response:
+        """What is shown this once and kept nowhere: no redirect, so that no page has it twice."""
+        return await self._desk.page(
+            request,
+            "secret.html",
+            tab="access",
+            title=form.said(str(answer.get("name", ""))),
+            made=answer,
+        )
 
     def _meant(self, request: Request) -> tuple[OrderForm, RouteSpec, str]:
         """The order that a path names, if this person may give it. Raises NotFound, Forbidden."""
@@ -148,25 +171,23 @@ class Ordering:
         return form, spec, target
 
     def _need(self, access: Access, form: OrderForm, spec: RouteSpec, target: str) -> None:
-        what = f"to order {spec.name} of {target[:64]}"
-        access.need(spec.right, scope=self._scope(form, target), what=what)
+        """Raises Forbidden, and NotFound for what is not there, to those who may know."""
+        what = f"to order {spec.name} of {target[:NAME_CHARS_MAX]}"
+        access.need(spec.right, what=what)
         if not spec.by_scope:
             access.need_everywhere(spec.right, what=what)
-
-    def _scope(self, form: OrderForm, target: str) -> str | None:
-        """The scope of what the order is given to. Raises NotFound for what is not there."""
         fleet = self._desk.control.fleet
         match form.kind:
             case "vm":
-                return fleet.need_scope_of_vm(target).name
+                scope_of_vm(self._desk, access, target)
             case "scope":
-                return fleet.need_scope(target).name
+                fleet.need_scope(target)
             case "event":
                 found = fleet.open_event(target.upper())
-                return found[0].name if found else None
+                if not access.all_scopes and (found is None or not access.sees(found[0].name)):
+                    raise not_yours(access, f"open event {target[:NAME_CHARS_MAX]}")
             case "host":
                 fleet.need_host(target)
-        return None
 
 
 async def read_form(request: Request, session: ConsoleSession) -> dict[str, str]:
@@ -222,11 +243,16 @@ def _refuse(field: FormField, text: str) -> None:
         raise Invalid(f"{field.label}: {text[:40]!r} is not offered.", ", ".join(field.options))
 
 
+def _shown_target(form: OrderForm, target: str) -> str:
+    """What the order is given to, as people read it: ids are long."""
+    return Ref(form.kind, target).label
+
+
 def _where(form: OrderForm, target: str, answer: Mapping[str, Any]) -> str:
     """The page of what the order has led to."""
     if answer.get("operation_id") and form.kind == "host":
         return url_of(Ref("operation", str(answer["operation_id"])))
-    if answer.get("event_id") and form.kind == "vm":
+    if answer.get("event_id") and (form.kind == "vm" or form.order == "event-postpone"):
         return url_of(Ref("event", str(answer["event_id"])))
     return url_of(Ref(form.kind, target))
 
@@ -244,6 +270,7 @@ def _told(preview: Preview | None) -> dict[str, Any]:
         "silent_scopes": sorted({event.scope for event in silent}),
         "first_ms": max((event.not_before_ms for event in preview.events), default=0),
         "at_once": all(event.approved for event in preview.events) and not preview.holds,
+        "scope_named": sorted({event.scope for event in told})[:3],
     }
 
 

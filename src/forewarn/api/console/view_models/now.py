@@ -12,6 +12,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from forewarn.api.console.view_models.explaining import explained_event
 from forewarn.api.console.view_models.values import (
     Names,
     Offers,
@@ -32,7 +33,7 @@ from forewarn.control.fleet_summary import (
     starts_ms,
     why_troubled,
 )
-from forewarn.core import explain, starting
+from forewarn.core import starting
 from forewarn.core.model import (
     DAY_MS,
     MINUTE_MS,
@@ -144,7 +145,7 @@ def _without_host(look: FleetLook, summary: FleetSummary, offers: Offers) -> Ite
         host = look.host(event.host)
         if host is None or not host.fenced or all(one.host or one.ended for one in event.actions):
             continue
-        for hold in explain.explain_event(scope, event, look, look.now_ms).holds:
+        for hold in explained_event(look, offers.access, scope, event).holds:
             if hold.reason is HoldReason.NO_HOST:
                 yield Trouble(
                     what=f"{of_event(event)}: nowhere to start",

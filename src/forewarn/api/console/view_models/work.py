@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from forewarn.api.console.view_models.explaining import explained_event, explained_operation
 from forewarn.api.console.view_models.values import (
     HoldRow,
     Offers,
@@ -22,7 +23,8 @@ from forewarn.api.console.view_models.values import (
 )
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import FleetSummary, starts_ms
-from forewarn.core import ending, explain, notice, placement
+from forewarn.core import ending, notice, placement
+from forewarn.core.access import Access
 from forewarn.core.model import (
     Cause,
     EndedAs,
@@ -135,7 +137,7 @@ def work(
     sees = offers.access.sees
     found = [
         one
-        for one in (*_operations(look), *_alone(look, summary))
+        for one in (*_operations(look, offers.access), *_alone(look, summary, offers.access))
         if any(sees(event.scope) for event in one.events) or offers.access.all_scopes
     ]
     found.sort(key=lambda one: one.place)
@@ -149,18 +151,21 @@ def work(
     )
 
 
-def _operations(look: FleetLook) -> Iterator[_Order]:
+def _operations(look: FleetLook, access: Access) -> Iterator[_Order]:
+    """Every operation; to an owner, with the events of his own scopes."""
     for operation in look.operations.values():
-        members = tuple(_members(operation, look))
+        members = tuple(one for one in _members(operation, look) if access.sees(one[0].name))
+        if not members and not access.all_scopes:
+            continue
         events = tuple(event for _, event in members)
         if operation.phase is OperationPhase.STARTED and operation.deadline_ms is not None:
-            yield _started(look, operation, events)
+            yield _started(look, access, operation, events)
             continue
         due_ms = max((starts_ms(e) for e in events), default=operation.ordered_not_before_ms or 0)
         # A Redeploy starts event by event; anything else when all of them are due.
         enough = all if operation.whole_host else any
         due = enough(_due(scope, event, look.now_ms) for scope, event in members)
-        holds = explain.explain_operation(operation, look, look.now_ms).holds if due else None
+        holds = explained_operation(look, access, operation).holds if due else None
         yield _Order(
             going=_going(events, holds),
             at_ms=due_ms,
@@ -171,8 +176,10 @@ def _operations(look: FleetLook) -> Iterator[_Order]:
         )
 
 
-def _started(look: FleetLook, operation: Operation, events: tuple[ScheduledEvent, ...]) -> _Order:
-    holds = explain.explain_operation(operation, look, look.now_ms).holds
+def _started(
+    look: FleetLook, access: Access, operation: Operation, events: tuple[ScheduledEvent, ...]
+) -> _Order:
+    holds = explained_operation(look, access, operation).holds
     held = any(hold.reason not in _GOES_ON for hold in holds)
     return _Order(
         going=Going.STUCK if held else Going.UNDER_WAY,
@@ -184,27 +191,29 @@ def _started(look: FleetLook, operation: Operation, events: tuple[ScheduledEvent
     )
 
 
-def _alone(look: FleetLook, summary: FleetSummary) -> Iterator[_Order]:
+def _alone(look: FleetLook, summary: FleetSummary, access: Access) -> Iterator[_Order]:
     """Events that belong to no operation: orders of owners, evictions, failures of hosts."""
     failed: dict[str, list[tuple[Scope, ScheduledEvent]]] = {}
     for scope, event in summary.started():
+        if not access.sees(scope.name):
+            continue
         if event.cause is Cause.FAILURE:
             failed.setdefault(event.host, []).append((scope, event))
         elif event.operation_id is None:
-            yield _event(look, scope, event, at_ms=event.deadline_ms or 0)
+            yield _event(look, access, scope, event, at_ms=event.deadline_ms or 0)
     for found in failed.values():
-        yield _failure(look, found)
+        yield _failure(look, access, found)
     for scope, event in summary.scheduled():
-        if event.operation_id is None:
-            yield _event(look, scope, event, at_ms=starts_ms(event))
+        if event.operation_id is None and access.sees(scope.name):
+            yield _event(look, access, scope, event, at_ms=starts_ms(event))
 
 
-def _failure(look: FleetLook, found: Sequence[tuple[Scope, ScheduledEvent]]) -> _Order:
+def _failure(
+    look: FleetLook, access: Access, found: Sequence[tuple[Scope, ScheduledEvent]]
+) -> _Order:
     """The VMs of one failed host that are not back yet: one row, however many they are."""
     holds = dict.fromkeys(
-        hold
-        for scope, event in found
-        for hold in explain.explain_event(scope, event, look, look.now_ms).holds
+        hold for scope, event in found for hold in explained_event(look, access, scope, event).holds
     )
     events = tuple(event for _, event in found)
     return _Order(
@@ -217,9 +226,11 @@ def _failure(look: FleetLook, found: Sequence[tuple[Scope, ScheduledEvent]]) -> 
     )
 
 
-def _event(look: FleetLook, scope: Scope, event: ScheduledEvent, *, at_ms: int) -> _Order:
+def _event(
+    look: FleetLook, access: Access, scope: Scope, event: ScheduledEvent, *, at_ms: int
+) -> _Order:
     asked = event.phase is Phase.STARTED or _due(scope, event, look.now_ms)
-    holds = explain.explain_event(scope, event, look, look.now_ms).holds if asked else None
+    holds = explained_event(look, access, scope, event).holds if asked else None
     return _Order(
         going=_going((event,), holds),
         at_ms=at_ms,
@@ -257,7 +268,7 @@ def _row(one: _Order, look: FleetLook, offers: Offers) -> WorkRow:
         return _failure_row(one, event)
     holds = one.holds
     if holds is None and one.scope is not None:
-        holds = explain.explain_event(one.scope, event, look, look.now_ms).holds
+        holds = explained_event(look, offers.access, one.scope, event).holds
     cancel = None
     if event.phase is Phase.SCHEDULED:
         cancel = offers.link("event-cancel", event.event_id, "Cancel", event.scope)
@@ -293,8 +304,8 @@ def _failure_row(one: _Order, event: ScheduledEvent) -> WorkRow:
 def _operation_row(one: _Order, operation: Operation, look: FleetLook, offers: Offers) -> WorkRow:
     holds = one.holds
     if holds is None:
-        holds = explain.explain_operation(operation, look, look.now_ms).holds
-    total = len(operation.members)
+        holds = explained_operation(look, offers.access, operation).holds
+    total = sum(offers.access.sees(name) for name, _ in operation.members)
     left = [event.phase for event in one.events]
     cancel = None
     if not operation.outcome and (Phase.SCHEDULED in left or not left):
