@@ -24,6 +24,8 @@ from forewarn.control.control import Control
 from forewarn.control.fleet_summary import FleetSummary
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core.access import Access, not_yours
+from forewarn.core.errors import TokenEnded
+from forewarn.core.tokens import refuse_ended
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -106,6 +108,7 @@ class Desk:
             for spec in specs
             if spec.method == "POST"
         }
+        setup.sessions.ask_whether(self.stands)
         self.summary = FleetSummary(control.fleet)
         self.ledger = NoticeLedger()
         control.fleet.on_publish(self.summary.committed)
@@ -116,6 +119,14 @@ class Desk:
 
     def offers(self, access: Access) -> Offers:
         return Offers(access, self._needed)
+
+    def stands(self, access: Access) -> bool:
+        """Whether the token that a session was opened with still lets in."""
+        try:
+            refuse_ended(self.control.fleet.tokens, access.principal, self.now_ms())
+        except TokenEnded:
+            return False
+        return True
 
     def now_ms(self) -> int:
         return self.control.clock.now_ms()

@@ -288,16 +288,19 @@ class Hub:
             missed = self._since(feed, after)
             if missed:
                 yield missed
-            told = feed.revision
+            told, loop = feed.revision, asyncio.get_running_loop()
+            said_s = loop.time()
             while not ended() and not self._desk.doorbell.closed:
                 ring = feed.changed
                 if feed.revision != told:
                     late, in_order = Position(self._line, told, self._life), feed.before == told
                     told = feed.revision  # while this is sent, there may be another one
+                    said_s = loop.time()
                     yield feed.message if in_order else self._since(feed, late)
                     continue
-                await rung(ring, self._beat_every_s)
-                if feed.revision == told:
+                await rung(ring, min(LOOK_EVERY_S, self._beat_every_s))  # a session may end
+                if feed.revision == told and loop.time() - said_s >= self._beat_every_s:
+                    said_s = loop.time()
                     yield _sse("beat", msgspec.json.encode(self._time()), "")
             yield _sse("end", b"{}", "")
         finally:

@@ -76,24 +76,19 @@ def everyone(_: Access) -> bool:
 
 
 class Sessions:
-    """All sessions of one service. Belongs to the event loop.
+    """All sessions of one service. Belongs to the event loop."""
 
-    `stands` is asked at each request whether an access still holds: a token that was revoked ends
-    the sessions that were opened with it.
-    """
-
-    def __init__(
-        self,
-        *,
-        now_s: Callable[[], float] = loop_s,
-        stands: Callable[[Access], bool] = everyone,
-    ) -> None:
+    def __init__(self, *, now_s: Callable[[], float] = loop_s) -> None:
         self._now_s = now_s
-        self._stands = stands
+        self._stands = everyone
         self._sessions: dict[str, ConsoleSession] = {}
         self._codes: OrderedDict[str, _Code] = OrderedDict()
         self._used: OrderedDict[str, None] = OrderedDict()
         self._made = 0
+
+    def ask_whether(self, stands: Callable[[Access], bool]) -> None:
+        """Ask this at each request: a token that was revoked ends the sessions opened with it."""
+        self._stands = stands
 
     # Codes.
 
