@@ -19,7 +19,8 @@ pytest.importorskip("axe_playwright_python", reason="not installed: axe, of the 
 
 from pictures import console_fleet
 
-from support.console_browser import NARROW, WIDE, Visitor, barriers, call, sideways
+from support.console_browser import NARROW, WIDE, Visitor, barriers, sideways
+from support.console_world import call
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
 
 from programs import program
+from support.console_world import call
 
 PATIENCE_MS = 60_000.0  # only ends a hang
 FLAGS = (
@@ -90,15 +89,6 @@ class Visitor:
 
     def close(self) -> None:
         self.context.close()
-
-
-def call(url: str, token: str, method: str, path: str, content: object = None) -> Any:
-    """What a program orders or asks by the operator API."""
-    body = None if content is None else json.dumps(content).encode()
-    request = urllib.request.Request(f"{url}{path}", data=body, method=method)
-    request.add_header("Authorization", f"Bearer {token}")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
 
 
 # What people do without a mouse.

@@ -5,13 +5,14 @@ No test lives here.
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from forewarn.testing import Cloud
-from support.console_browser import call
 
 START = "2026-03-03T10:00:00Z"
 # What would run if any page showed it as anything but text.
@@ -58,6 +59,15 @@ name = "lonely"
 host = "h3"
 listen = "127.0.0.1:0"
 """
+
+
+def call(url: str, token: str, method: str, path: str, content: object = None) -> Any:
+    """What a program orders or asks by the operator API."""
+    body = None if content is None else json.dumps(content).encode()
+    request = urllib.request.Request(f"{url}{path}", data=body, method=method)
+    request.add_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
 
 
 @dataclass

@@ -101,6 +101,7 @@ class EmulatorOnPages:
         }
 
     async def page(self, request: Request) -> Response:
+        access_of(request).need_everywhere(Right.OPERATE, what="to drive the emulator")
         upcoming = await self._pacer.upcoming()
         runs = [
             {"run": run, "over": await self._scenarios.over(run)}

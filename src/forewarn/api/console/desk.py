@@ -23,7 +23,7 @@ from forewarn.api.route_table import RouteSpec
 from forewarn.control.control import Control
 from forewarn.control.fleet_summary import FleetSummary
 from forewarn.control.metrics import ControlMetrics
-from forewarn.core.access import Access, not_yours
+from forewarn.core.access import Access, Right, not_yours
 from forewarn.core.errors import TokenEnded
 from forewarn.core.tokens import refuse_ended
 
@@ -51,7 +51,7 @@ TABS = (
 class More(Protocol):
     """What a service has on its pages beside what all have (`emulator.console`)."""
 
-    tabs: Sequence[Tab]
+    tabs: Sequence[Tab]  # for those who may order anything
     packages: Mapping[str, str]  # of its templates, by their folder
     bar: str  # a template above every page; empty: none
 
@@ -162,11 +162,13 @@ class Desk:
         """A page with the menu around it. `stream` is what it follows, `after` since when."""
         session, access = session_of(request), access_of(request)
         offers = self.offers(access)
+        operates = access.all_scopes and access.may(Right.OPERATE)
         text = self.pages.render(
             template,
             tab=tab,
             title=title,
-            tabs=[*TABS, *self.more.tabs],
+            tabs=[*TABS, *(self.more.tabs if operates else ())],
+            operates=operates,
             me=access,
             all_scopes=access.all_scopes,
             session=session,

@@ -80,7 +80,7 @@ class Sessions:
 
     def __init__(self, *, now_s: Callable[[], float] = loop_s) -> None:
         self._now_s = now_s
-        self._stands = everyone
+        self._stands: Callable[[Access], bool] = everyone
         self._sessions: dict[str, ConsoleSession] = {}
         self._codes: OrderedDict[str, _Code] = OrderedDict()
         self._used: OrderedDict[str, None] = OrderedDict()

@@ -67,7 +67,13 @@
     part.querySelectorAll("[data-away]").forEach(away);
   }
 
+  let today = isoDay(now());
   function tick() {
+    if (isoDay(now()) !== today) { // what was today's is another day's by now
+      today = isoDay(now());
+      document.querySelectorAll("[data-done]").forEach((tag) => { delete tag.dataset.done; });
+      dress(document);
+    }
     document.querySelectorAll("[data-away]").forEach(away);
     const clock = document.getElementById("clock");
     if (clock) {
@@ -93,9 +99,9 @@
       const mark = focused && (focused.id || focused.getAttribute("href") || focused.getAttribute("data-mark"));
       const typing = focused && /^(INPUT|SELECT|TEXTAREA)$/.test(focused.tagName);
       if (typing) continue; // never under the hands of who types; the next change brings it
-      old.querySelectorAll("details[open][id]").forEach((one) => {
+      old.querySelectorAll("details[id]").forEach((one) => {
         const same = fresh.querySelector(`#${CSS.escape(one.id)}`);
-        if (same) same.open = true;
+        if (same) same.open = one.open;
       });
       dress(fresh);
       old.replaceWith(fresh);
