@@ -190,7 +190,7 @@ def _cancel_operation(fleet: FleetLook, order: commands.CancelOperation) -> Prev
 
 
 def _postponement(fleet: FleetLook, order: commands.PostponeEvent, own: Own = None) -> Preview:
-    """The events that would be announced anew; to an owner, those of his scopes."""
+    """The events that would be announced anew; an owner is told of those of his scopes."""
     from forewarn.core import postponing  # noqa: PLC0415 - most emulators postpone nothing
 
     scope, event = need_open(fleet, order.event_id)
@@ -209,7 +209,7 @@ def _postponement(fleet: FleetLook, order: commands.PostponeEvent, own: Own = No
     found = [(one, e) for one in postponed.decision.scopes for e in one.events]
     anew = [(one, e) for one, e in found if e.event_id in postponed.announced]
     return Preview(
-        events=tuple(_event(e) for one, e in anew if own is None or one.name in own),
+        events=tuple(_event(e) for _, e in anew),
         holds=_beyond_notice(hold for one, e in anew for hold in _holds(one, e, after, own)),
         withdrawn=postponed.withdrawn,
     )
