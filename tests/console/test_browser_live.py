@@ -66,6 +66,11 @@ def test_what_changes_is_shown_without_loading_the_page_again(
     shows(page, "#b-work", "1 VM of failed host h3")
     shows(page, "#b-tail", "host-failed")
     expect(page.locator("#b-grid .f")).to_have_count(1, timeout=PATIENCE_MS)
+    world.order("hosts/h3/repair")
+    expect(page.locator("#b-grid .f")).to_have_count(0, timeout=PATIENCE_MS)
+    for cell in page.locator("#b-grid .hosts > *").all():
+        seen = "one => getComputedStyle(one).backgroundColor"
+        assert cell.evaluate(seen) != "rgba(0, 0, 0, 0)", "a host that is well again is seen"
     assert page.evaluate("window.kept") is True
 
 

@@ -131,10 +131,12 @@ def _failed_hosts(look: FleetLook, summary: FleetSummary, offers: Offers) -> Ite
 
 
 def _failed_why(look: FleetLook, host: Host) -> str:
-    count = vms(look.vm_count(host.name))
+    count = look.vm_count(host.name)
+    if host.fenced and not count:
+        return "It is fenced, and all its VMs have a place elsewhere."
     if host.fenced:
-        return f"It is fenced. {count} of it still without a place."
-    return f"It is not fenced: {count} may still run there and start nowhere else."
+        return f"It is fenced. {vms(count)} of it still without a place."
+    return f"It is not fenced: {vms(count)} may still run there and start nowhere else."
 
 
 def _without_host(look: FleetLook, summary: FleetSummary, offers: Offers) -> Iterator[Trouble]:
