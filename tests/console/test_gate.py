@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -251,3 +252,14 @@ def test_neither_codes_nor_cookies_nor_tokens_are_written_down(
     lines = str(world.ask("journal?limit=500"))
     for secret in (code, cookie, world.token):
         assert secret not in written + lines
+
+
+def test_every_page_that_the_guide_names_is_in_the_menu(operator: Plain) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "console.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\*\*([A-Z][a-z]+)\*\*", guide))
+    text = operator.get("/console/").text
+    tabs = text[text.index("<nav") : text.index("</nav>")]
+    menu = dict(re.findall(r'<a href="(/console/\w*)"[^>]*>(\w+)', tabs))
+    assert {"Now", "Fleet", "Timeline", "Inbox", "Journal", "Access", "Emulator"} == named
+    assert named == set(menu.values())
+    assert [operator.get(path).status for path in menu] == [200] * len(menu)
