@@ -42,7 +42,7 @@ STEADY += tests/adapters/test_control_link.py $(wildcard tests/api/test_link_*.p
 TIMES ?= 30
 
 .PHONY: help install packages run test test-bare test-skipped test-long test-steady check bench
-.PHONY: rig rig-down test-rig dist pictures readme-picture format clean
+.PHONY: rig rig-down test-rig dist pictures readme-picture screenshots format clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/'
@@ -119,6 +119,9 @@ pictures: $(READY) ## draw docs/pictures anew: the approval, who owns what, the 
 
 readme-picture: $(READY) ## record the terminal at the top of the README (needs curl)
 	$(BIN)/python -m pictures terminal
+
+screenshots: $(READY) ## take the pictures of the console anew (needs chromium)
+	$(BIN)/python -m pictures console
 
 format: $(READY) ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .

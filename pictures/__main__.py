@@ -1,4 +1,4 @@
-"""`python -m pictures` draws docs/pictures anew; with `terminal`, it records the README's."""
+"""`python -m pictures` draws docs/pictures anew; `terminal` and `console` record what runs."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def main() -> None:
         from pictures import terminal  # noqa: PLC0415 - it starts a service and needs more
 
         terminal.record(FOLDER / "terminal.svg")
+        return
+    if sys.argv[1:] == ["console"]:
+        from pictures import console  # noqa: PLC0415 - it starts a browser
+
+        console.record(FOLDER)
         return
     for file, text in drawn().items():
         file.write_text(text, encoding="utf-8")

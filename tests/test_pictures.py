@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from pictures import approval, ownership, packages, terminal
+from pictures import approval, console, ownership, packages, terminal
 from pictures.__main__ import FOLDER, drawn
 from pictures.svg import text_width
 
@@ -35,6 +35,17 @@ def test_the_terminal_of_the_readme_shows_what_the_commands_print_today() -> Non
     assert (FOLDER / "terminal.svg").read_text(encoding="utf-8") == terminal.picture(), (
         "docs/pictures/terminal.svg is stale; run `make readme-picture`."
     )
+
+
+def test_the_pictures_of_the_console_are_there_and_small() -> None:
+    for name in console.SHOTS:
+        file = FOLDER / f"{name}.png"
+        assert file.is_file(), f"docs/pictures/{name}.png is missing; run `make screenshots`."
+        assert file.stat().st_size <= console.BYTES_MAX
+    assert {f"{name}.png" for name in console.SHOTS} == {one.name for one in FOLDER.glob("*.png")}
+    guide = (ROOT / "docs" / "console.md").read_text(encoding="utf-8")
+    shown = re.findall(r"!\[[^\]]+\]\(pictures/([\w-]+)\.png\)", guide)
+    assert sorted(shown) == sorted(console.SHOTS), "each has its place in the guide"
 
 
 @cache

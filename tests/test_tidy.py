@@ -106,6 +106,8 @@ def shown(path: Path) -> str:
 def text_of(path: Path) -> str:
     if path.suffix == ".gz":  # data folders: what is packed in them is looked at too
         return gzip.decompress(path.read_bytes()).decode("latin-1")
+    if path.suffix == ".png":
+        return ""  # pixels
     return path.read_text(encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ from forewarn.api.console.view_models.event import EventRead, EventView
 from forewarn.api.console.view_models.lines import LineDetail, line
 from forewarn.api.console.view_models.notice_week import NoticeLedger
 from forewarn.api.console.view_models.timeline import Timeline, read_ended, timeline
+from forewarn.api.console.view_models.values import Ref
 from forewarn.api.console.view_models.work import Going
 from forewarn.control.fleet_summary import HostCondition
 from forewarn.core.access import Role
@@ -340,8 +341,23 @@ def test_a_line_names_what_it_is_about_and_leaves_out_what_machines_need() -> No
         LineDetail("not before", "", 1_772_532_000_000),
         LineDetail("lost", "1m 1s"),
         LineDetail("resources", "vm0, vm1, vm2, vm3, vm4, vm5, vm6, vm7 and 2 more"),
-        LineDetail("silent", "yes"),
+        LineDetail("", "silent"),
     )
+
+
+def test_a_line_about_an_event_says_in_words_what_is_done_to_whom() -> None:
+    said = {
+        "event_type": "Reboot",
+        "resources": [f"vm{n}" for n in range(5)],
+        "update_domain": 2,
+        "postponed_from": "AB",
+    }
+    [found] = map(
+        line,
+        lines(Fact(kind=FactKind.SCHEDULED, at_ms=5, detail=EarlierDetail(said=said))),
+    )
+    assert found.summary == "Reboot of vm0, vm1, vm2 and 2 more, domain 2"
+    assert found.details == (LineDetail("postponed from", "", ref=Ref("event", "AB")),)
 
 
 def test_every_kind_of_line_can_be_shown(cloud: Cloud) -> None:

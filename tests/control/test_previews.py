@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from forewarn.control import commands, previews
 from forewarn.control.previews import Preview
+from forewarn.core.access import Role
 from forewarn.core.errors import (
     AlreadyEnded,
     EffectMoved,
     Invalid,
     NotFound,
     OperationExists,
+    TokenExists,
     TwoDomainsOnHost,
 )
 from forewarn.core.model import MINUTE_MS, EventType, Outcome, Phase, ScheduledEvent
@@ -205,3 +207,87 @@ def test_times_are_no_part_of_an_effect_and_everything_else_is(cloud: Cloud) -> 
         replace(first, phase=Phase.STARTED),
     ):
         assert replace(shown, events=(other, *rest)).mark != shown.mark
+
+
+# What owners order, and tokens.
+
+
+@pytest.mark.parametrize("event_type", [EventType.REBOOT, EventType.REDEPLOY])
+def test_what_is_previewed_of_a_postponement_is_what_it_announces(
+    cloud: Cloud, event_type: EventType
+) -> None:
+    operation = cloud.maintain("h1", event_type)
+    cloud.show()
+    mine = next(e for e in cloud.events_of(operation) if e.scope == "web")
+    until_ms = cloud.clock.wall + 180 * MINUTE_MS
+    order = ordered.postpone_event(mine.event_id, by=OPERATOR, until_ms=until_ms)
+    before = cloud.everything()
+    shown = look(cloud, order)
+    assert cloud.everything() == before
+    assert {e.event_id for e in shown.events} == {""}
+    assert {e.not_before_ms for e in shown.events} == {until_ms}
+
+    cloud.postpone(mine, 180 * MINUTE_MS, by=OPERATOR)
+    withdrawn = [cloud.event(one) for one in shown.withdrawn]
+    assert len(withdrawn) == (1 if event_type is EventType.REDEPLOY else 2)
+    made = announced([cloud.event(one.postponed_to or "") for one in withdrawn])
+    assert sorted((e.scope, e.vms, e.not_before_ms, e.told) for e in shown.events) == made
+
+
+def test_an_owner_is_shown_what_holds_an_order_without_the_names_of_others() -> None:
+    cloud = Cloud(scope("web", WEB), scope("db", {"db_0": (0, "h1")}))
+    operation = cloud.maintain("h1", EventType.REBOOT)
+    cloud.show()
+    by = ordered.owner("ann")
+    mine = next(e for e in cloud.events_of(operation) if e.scope == "web")
+    approve = commands.ApproveEvent(by=by, event_id=mine.event_id, reason="")
+    fleet = cloud.published.look()
+    [full] = previews.preview(fleet, approve).holds
+    [told] = previews.preview(fleet, approve, own=("web",)).holds
+    assert "db" in full.what + full.remedy
+    assert "db" not in told.what + told.remedy
+    assert full.reason is told.reason is HoldReason.CONSENT
+    postpone = ordered.postpone_event(
+        mine.event_id, by=by, until_ms=cloud.clock.wall + 90 * MINUTE_MS
+    )
+    shown = previews.preview(fleet, postpone, own=("web",))
+    assert {e.scope for e in shown.events} == {"web"}
+    assert shown.withdrawn == (mine.event_id,)
+
+
+def make_token(name: str = "ci", token_id: str = "a" * 10) -> commands.MakeToken:
+    return commands.MakeToken(
+        by=OPERATOR,
+        token_id=token_id,
+        name=name,
+        role=Role.VIEWER,
+        secret_hash="x",
+        valid_ms=60 * MINUTE_MS,
+    )
+
+
+def test_a_token_is_previewed_as_it_would_be_and_refused_as_it_would_be(cloud: Cloud) -> None:
+    shown = look(cloud, make_token()).token
+    assert shown is not None
+    assert (shown.name, shown.role) == ("ci", Role.VIEWER)
+    assert shown.expires_ms == cloud.clock.wall + 60 * MINUTE_MS
+    cloud.run(make_token())
+    with pytest.raises(TokenExists):
+        look(cloud, make_token(token_id="b" * 10))
+
+
+def test_a_token_that_was_rotated_since_is_not_rotated_by_who_saw_it_before(cloud: Cloud) -> None:
+    token = cloud.run(make_token())
+    rotate = commands.RotateToken(
+        by=OPERATOR, token_id=token.token_id, secret_hash="y", valid_ms=60 * MINUTE_MS
+    )
+    seen = look(cloud, rotate).mark
+    cloud.pass_time(MINUTE_MS)
+    assert look(cloud, rotate).mark == seen
+    cloud.run(rotate)
+    with pytest.raises(EffectMoved):
+        previews.refuse_other_effect(cloud.published.look(), rotate, seen)
+    revoke = commands.RevokeToken(by=OPERATOR, token_id=token.token_id)
+    assert not look(cloud, revoke).unchanged
+    cloud.run(revoke)
+    assert look(cloud, revoke).unchanged

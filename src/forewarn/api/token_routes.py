@@ -27,6 +27,7 @@ from forewarn.control.control import Control
 from forewarn.core import tokens
 from forewarn.core.access import RIGHTS, Right, Role
 from forewarn.core.model import SECOND_MS
+from forewarn.core.principal import Principal
 from forewarn.core.tokens import SECRET_BYTES, VALID_MS_DEFAULT, VALID_MS_MAX, VALID_MS_MIN
 from forewarn.wire.operator_answers import AccessJson, TokenJson, TokenPage, TokenShown
 from forewarn.wire.operator_json import token_json
@@ -97,6 +98,7 @@ class TokenRoutes:
                 answer=TokenShown,
                 body=MakeTokenRequest,
                 command=commands.MakeToken,
+                make=_token_to_make,
                 right=Right.ADMINISTER,
             ),
             get_route(
@@ -116,6 +118,7 @@ class TokenRoutes:
                 answer=TokenShown,
                 body=RotateTokenRequest,
                 command=commands.RotateToken,
+                make=_token_to_rotate,
                 right=Right.ADMINISTER,
             ),
             RouteSpec(
@@ -127,6 +130,7 @@ class TokenRoutes:
                 answer=TokenJson,
                 body=EmptyRequest,
                 command=commands.RevokeToken,
+                make=_token_to_revoke,
                 right=Right.ADMINISTER,
             ),
             RouteSpec(
@@ -198,6 +202,33 @@ class TokenRoutes:
         token = tokens.find(self._control.fleet.tokens, _name(request))
         order = commands.RevokeToken(by=keyed.access.principal, token_id=token.token_id)
         return await self._control.submit(keyed.once(order))
+
+
+# The same orders without a secret, for a look at what they would do.
+
+
+def _token_to_make(by: Principal, _: Request, body: bytes) -> commands.MakeToken:
+    said = words(body, MakeTokenRequest)
+    return commands.MakeToken(
+        by=by,
+        token_id="",
+        name=said.name,
+        role=said.role,
+        scopes=tuple(said.scopes),
+        secret_hash="",
+        valid_ms=said.valid_seconds * SECOND_MS,
+        later=said.later,
+    )
+
+
+def _token_to_rotate(by: Principal, request: Request, body: bytes) -> commands.RotateToken:
+    valid_ms = words(body, RotateTokenRequest).valid_seconds * SECOND_MS
+    return commands.RotateToken(by=by, token_id=_name(request), secret_hash="", valid_ms=valid_ms)
+
+
+def _token_to_revoke(by: Principal, request: Request, body: bytes) -> commands.RevokeToken:
+    words(body, EmptyRequest)
+    return commands.RevokeToken(by=by, token_id=_name(request))
 
 
 def _shown(answer: Answer, text: str) -> Answer:

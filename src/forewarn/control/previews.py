@@ -9,7 +9,7 @@ later the same order announces the same a minute later.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -19,7 +19,8 @@ from msgspec import Struct
 from forewarn.control import commands
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.operator_commands import OfVm, degradation, maintenance, vm_order
-from forewarn.core import consent, document, explain, scheduling, webhooks
+from forewarn.core import consent, document, explain, scheduling, tokens, webhooks
+from forewarn.core.access import Role
 from forewarn.core.errors import AlreadyEnded, EffectMoved, Invalid, NotFound
 from forewarn.core.model import (
     Decision,
@@ -38,6 +39,8 @@ from forewarn.core.starting import Hold, HoldReason
 MARK_CHARS = 32
 _OF_NOTICE = (HoldReason.CONSENT, HoldReason.CLOCK, HoldReason.NOT_YET_SERVED)
 _NEW = "new"  # what ids begin with that stand for those to come
+
+Own = Collection[str] | None  # the scopes of the owner who asks
 
 
 class PreviewedEvent(Struct, frozen=True, kw_only=True):
@@ -71,16 +74,31 @@ class PreviewedHost(Struct, frozen=True, kw_only=True):
     vm_count: int
 
 
+class PreviewedToken(Struct, frozen=True, kw_only=True):
+    """A token as it is before an order about it; as it would be where it is yet to be made."""
+
+    name: str
+    role: Role
+    scopes: tuple[str, ...]
+    expires_ms: int
+    token_id: str = ""  # empty while there is none
+    rotated_ms: int | None = None
+    used_ms: int | None = None
+
+
 class Preview(Struct, frozen=True, kw_only=True):
     """What an order would do.
 
     `events` are those that it makes or changes, `holds` what would keep them from starting at once,
-    `host` is what it says something of. `unchanged`: there is nothing to do, it is so already.
+    `host` and `token` are what it says something of. `unchanged`: there is nothing to do, it is so
+    already. `withdrawn` are the events that others take the place of.
     """
 
     events: tuple[PreviewedEvent, ...] = ()
     holds: tuple[Hold, ...] = ()
     host: PreviewedHost | None = None
+    token: PreviewedToken | None = None
+    withdrawn: tuple[str, ...] = ()
     scope_held: str = ""  # why the scope waits that would be released
     turn: int = 0  # of the webhook that it is about
     unchanged: bool = False
@@ -92,7 +110,16 @@ class Preview(Struct, frozen=True, kw_only=True):
             (e.event_id, e.scope, e.update_domain, e.host, e.vms, e.event_type, e.phase, e.told)
             for e in self.events
         ]
-        said = (events, self.host, self.scope_held, self.unchanged, *filter(None, (self.turn,)))
+        token = self.token
+        said = (
+            events,
+            self.withdrawn,
+            self.host,
+            token and (token.name, token.role, token.scopes, token.token_id, token.rotated_ms),
+            self.scope_held,
+            self.unchanged,
+            *filter(None, (self.turn,)),
+        )
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:MARK_CHARS]
 
 
@@ -108,8 +135,13 @@ def refuse_other_effect(fleet: FleetLook, order: object, seen: str) -> None:
         )
 
 
-def preview(fleet: FleetLook, order: object) -> Preview:
-    """What the order would do now. Raises its Refusal."""
+def preview(fleet: FleetLook, order: object, *, own: Collection[str] | None = None) -> Preview:
+    """What the order would do now. Raises its Refusal.
+
+    `own` are the scopes of an owner, who is told of other scopes only that they hold it.
+    """
+    if own is not None and type(order) in _OF_OWNERS:
+        return _OF_OWNERS[type(order)](fleet, order, own)
     look = _PREVIEWS.get(type(order))
     if look is None:
         raise Invalid(
@@ -162,20 +194,55 @@ def _cancel_operation(fleet: FleetLook, order: commands.CancelOperation) -> Prev
     return Preview(events=_events(fleet, decision))
 
 
-def _vm_order(fleet: FleetLook, order: OfVm) -> Preview:
+def _postponement(fleet: FleetLook, order: commands.PostponeEvent, own: Own = None) -> Preview:
+    """The events that would be announced anew; an owner is told of those of his scopes."""
+    from forewarn.core import postponing  # noqa: PLC0415 - most emulators postpone nothing
+
+    scope, event = need_open(fleet, order.event_id)
+    postponed = postponing.postpone(
+        scope,
+        event.event_id,
+        fleet,
+        until_ms=order.until.to_come_ms(fleet.now_ms),
+        reason=postponing.need_reason(order.reason),
+        by=order.by,
+        ids=_ids(),
+        now_ms=fleet.now_ms,
+        policy=fleet.policy,
+    )
+    after = fleet.after(postponed.decision)
+    found = [(one, e) for one in postponed.decision.scopes for e in one.events]
+    anew = [(one, e) for one, e in found if e.event_id in postponed.announced]
+    return Preview(
+        events=tuple(_event(e) for _, e in anew),
+        holds=_beyond_notice(hold for one, e in anew for hold in _holds(one, e, after, own)),
+        withdrawn=postponed.withdrawn,
+    )
+
+
+def _holds(scope: Scope, event: ScheduledEvent, look: FleetLook, own: Own) -> tuple[Hold, ...]:
+    """What would hold an event, in the words for who asks."""
+    if own is None:
+        return explain.explain_event(scope, event, look, look.now_ms).holds
+    from forewarn.core import owner_explain  # noqa: PLC0415 - most emulators have no owners
+
+    return owner_explain.explain_event(scope, event, look, look.now_ms, own=own).holds
+
+
+def _vm_order(fleet: FleetLook, order: OfVm, own: Own = None) -> Preview:
     decision, event_id = vm_order(fleet, order, event_id=f"{_NEW} 1")
     after = fleet.after(decision)
     scope = after.scope(fleet.need_scope_of_vm(order.vm).name)
     event = scope.event(event_id) if scope else None
     if scope is None or event is None:
         raise NotFound(f"There is no VM {order.vm}.", "`forewarn vm list` shows the names.")
-    holds = explain.explain_event(scope, event, after, fleet.now_ms).holds
+    holds = _holds(scope, event, after, own)
     if not decision.scopes:
         return Preview(events=(_event(event),), holds=holds, unchanged=True)
     return Preview(events=_events(fleet, decision), holds=_beyond_notice(holds))
 
 
-def _approval(fleet: FleetLook, order: commands.ApproveEvent) -> Preview:
+def _approval(fleet: FleetLook, order: commands.ApproveEvent, own: Own = None) -> Preview:
     """Who approves makes no difference to what follows; whether he may is not asked here."""
     scope, event = need_open(fleet, order.event_id)
     decision = consent.approve(
@@ -189,8 +256,11 @@ def _approval(fleet: FleetLook, order: commands.ApproveEvent) -> Preview:
     after = fleet.after(decision)
     found = after.scope(scope.name) or scope
     approved = found.event(event.event_id) or event
-    explained = explain.explain_event(found, approved, after, fleet.now_ms)
-    return Preview(events=(_event(approved),), holds=explained.holds, unchanged=not decision.scopes)
+    return Preview(
+        events=(_event(approved),),
+        holds=_holds(found, approved, after, own),
+        unchanged=not decision.scopes,
+    )
 
 
 def _release(fleet: FleetLook, order: commands.ReleaseScope) -> Preview:
@@ -229,6 +299,50 @@ def _saying(
         case commands.RepairHost():
             same = host.health is Health.OK
     return Preview(host=_host(fleet, host), unchanged=same)
+
+
+def _new_token(fleet: FleetLook, order: commands.MakeToken) -> Preview:
+    terms = tokens.TokenTerms(
+        token_id=order.token_id,
+        name=order.name,
+        role=order.role,
+        scopes=order.scopes,
+        secret_hash=order.secret_hash,
+        valid_ms=order.valid_ms,
+        later=order.later,
+    )
+    made = tokens.make(
+        fleet.tokens, terms, scopes=fleet.scopes, by=order.by, now_ms=fleet.now_ms
+    ).token
+    return Preview(
+        token=PreviewedToken(
+            name=made.name, role=made.role, scopes=made.scopes, expires_ms=made.expires_ms
+        )
+    )
+
+
+def _kept_token(fleet: FleetLook, order: commands.RotateToken | commands.RevokeToken) -> Preview:
+    token = tokens.find(fleet.tokens, order.token_id)
+    if isinstance(order, commands.RotateToken):
+        tokens.rotate(
+            token,
+            secret_hash=order.secret_hash,
+            valid_ms=order.valid_ms,
+            by=order.by,
+            now_ms=fleet.now_ms,
+        )
+    return Preview(
+        token=PreviewedToken(
+            name=token.name,
+            role=token.role,
+            scopes=token.scopes,
+            expires_ms=token.expires_ms,
+            token_id=token.token_id,
+            rotated_ms=token.rotated_ms,
+            used_ms=token.used_ms,
+        ),
+        unchanged=token.revoked_ms is not None,
+    )
 
 
 def _operation_after(fleet: FleetLook, decision: Decision) -> Preview:
@@ -299,6 +413,7 @@ _PREVIEWS: Mapping[type, Callable[[FleetLook, Any], Preview]] = {
     commands.MaintainHost: _maintenance,
     commands.DegradeHost: _degradation,
     commands.ApproveEvent: _approval,
+    commands.PostponeEvent: _postponement,
     commands.CancelEvent: _cancel_event,
     commands.CancelOperation: _cancel_operation,
     commands.ReleaseScope: _release,
@@ -307,4 +422,13 @@ _PREVIEWS: Mapping[type, Callable[[FleetLook, Any], Preview]] = {
     commands.FailHost: _saying,
     commands.RepairHost: _saying,
     commands.OrderWebhook: _webhook,
+    commands.MakeToken: _new_token,
+    commands.RotateToken: _kept_token,
+    commands.RevokeToken: _kept_token,
+}
+_OF_OWNERS: Mapping[type, Callable[[FleetLook, Any, Own], Preview]] = {
+    commands.RestartVm: _vm_order,
+    commands.RedeployVm: _vm_order,
+    commands.ApproveEvent: _approval,
+    commands.PostponeEvent: _postponement,
 }

@@ -81,7 +81,7 @@ class EmulatorOnPages:
             "clear": self._clear,
         }
         return [
-            PageRoute(PATH, self.page, by_scope=False),
+            PageRoute(PATH, self.page, right=Right.OPERATE, by_scope=False),
             *(
                 PageRoute(
                     f"{PATH}/{name}",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from forewarn.api.console.desk import TAIL_LINES, Desk, need_to_see
+from forewarn.api.console.desk import TAIL_LINES, Desk, scope_of_vm
 from forewarn.api.console.journal_reading import (
     JournalAsked,
     newest_of_scopes,
@@ -27,9 +28,8 @@ from forewarn.api.console.view_models.lines import Line, line
 from forewarn.api.console.view_models.timeline import RANGES, read_ended, timeline
 from forewarn.api.console.view_models.work import OpenOrders, WorkRow, ended_rows
 from forewarn.api.requests import NAME_CHARS_MAX
-from forewarn.control import owner_overview
 from forewarn.control.slices import in_slices
-from forewarn.core.access import Access, Right
+from forewarn.core.access import Access, Right, not_yours
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.ports import Change, ListFilter, Store
 
@@ -208,33 +208,41 @@ async def _about(desk: Desk) -> object:
 # Single things.
 
 
-def read_event(store: Store, access: Access, given: str) -> event_view.EventRead:
-    """The event that an id, or the beginning of one, means. Raises a Refusal.
+F = TypeVar("F", event_view.EventRead, things.OperationRead)
 
-    An owner is told of one that is not his what he is told of one that is not there.
-    """
-    if access.all_scopes:
-        return event_view.read_event(store, given)
-    own = owner_overview.find_event(store, access, given)
-    return event_view.read_event(store, own.event_id)
+
+def find_seen(store: Store, access: Access, read: Callable[[Store, str], F], given: str) -> F:
+    """What an id, or the beginning of one, means. An owner is not told what is not his."""
+    try:
+        found = read(store, given)
+    except (NotFound, Invalid):
+        if access.all_scopes:
+            raise
+        found = None
+    if found is None or not (access.all_scopes or any(map(access.sees, found.scopes))):
+        raise not_yours(access, f"event or operation {given[:NAME_CHARS_MAX]}")
+    return found
 
 
 def event_of(desk: Desk, access: Access, event_id: str) -> View:
     offers = desk.offers(access)
 
     async def make() -> object:
-        read = await desk.control.read(lambda store: read_event(store, access, event_id))
+        read = await desk.control.read(
+            lambda store: find_seen(store, access, event_view.read_event, event_id)
+        )
         return event_view.event_page(desk.look(), read, offers)
 
     return _single(f"event:{event_id}", "event.html", make, lambda seen: event_id in seen.ids)
 
 
 def operation_of(desk: Desk, access: Access, operation_id: str) -> View:
-    access.need_everywhere(Right.VIEW, what="to see an operation, which is of a whole host")
     offers = desk.offers(access)
 
     async def make() -> object:
-        read = await desk.control.read(lambda store: things.read_operation(store, operation_id))
+        read = await desk.control.read(
+            lambda store: find_seen(store, access, things.read_operation, operation_id)
+        )
         return things.operation_page(desk.look(), read, offers)
 
     key = f"operation:{operation_id}"
@@ -263,14 +271,14 @@ def host_of(desk: Desk, access: Access, name: str) -> View:
 
 
 def vm_of(desk: Desk, access: Access, name: str) -> View:
-    need_to_see(access, desk.control.fleet.scope_of_vm.get(name), f"VM {name}")
-    scope = desk.control.fleet.need_scope_of_vm(name).name
+    scope = scope_of_vm(desk, access, name)
     make = _thing(desk, access, name, ListFilter(vm=name), things.vm_page)
     return _single(f"vm:{name}", "vm.html", make, lambda seen: scope in seen.scopes)
 
 
 def scope_of(desk: Desk, access: Access, name: str) -> View:
-    need_to_see(access, name, f"scope {name}")
+    if not access.sees(name):
+        raise not_yours(access, f"scope {name}")
     desk.control.fleet.need_scope(name)
     make = _thing(desk, access, name, ListFilter(scope=name), things.scope_page)
     return _single(f"scope:{name}", "scope.html", make, lambda seen: name in seen.scopes)

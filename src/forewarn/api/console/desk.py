@@ -26,13 +26,13 @@ from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import FleetSummary
 from forewarn.control.metrics import ControlMetrics
 from forewarn.control.slices import in_slices
-from forewarn.core.access import Access, not_yours
+from forewarn.core.access import Access, Right, not_yours
 from forewarn.logs import Log
 from forewarn.ports import StoreFailed
 
 log = Log(__name__)
 
-TAIL_LINES = 14  # of the journal, on the Now page
+TAIL_LINES = 10  # of the journal, on the Now page
 
 
 class Tab(Struct, frozen=True):
@@ -56,7 +56,7 @@ TABS = (
 class More(Protocol):
     """What a service has on its pages beside what all have (`emulator.console`)."""
 
-    tabs: Sequence[Tab]
+    tabs: Sequence[Tab]  # for those who may order anything
     packages: Mapping[str, str]  # of its templates, by their folder
     bar: str  # a template above every page; empty: none
 
@@ -85,12 +85,6 @@ class Nothing:
 
     async def shown(self) -> Mapping[str, object]:
         return {}
-
-
-def need_to_see(access: Access, scope: str | None, what: str) -> None:
-    """Raises Forbidden for what an owner is not shown; also if it is not there: None."""
-    if not access.all_scopes and not access.sees(scope):
-        raise not_yours(access, what)
 
 
 class Desk:
@@ -198,12 +192,15 @@ class Desk:
         """A page with the menu around it. `stream` is what it follows, `after` since when."""
         session, access = session_of(request), access_of(request)
         offers = self.offers(access)
+        operates = access.all_scopes and access.may(Right.OPERATE)
         text = self.pages.render(
             template,
             tab=tab,
             title=title,
-            tabs=[*TABS, *(self.more.tabs if access.all_scopes else ())],
+            tabs=[*TABS, *(self.more.tabs if operates else ())],
+            operates=operates,
             me=access,
+            all_scopes=access.all_scopes,
             session=session,
             waiting=inbox.count(self.summary, offers),
             notes=session.take_notes(),
@@ -217,6 +214,14 @@ class Desk:
             **values,
         )
         return HTMLResponse(text, status_code=status)
+
+
+def scope_of_vm(desk: Desk, access: Access, vm: str) -> str:
+    """The scope of a VM. Raises NotFound; to an owner Forbidden, whether it is there or not."""
+    scope = desk.control.fleet.scope_of_vm.get(vm)
+    if not access.all_scopes and (scope is None or not access.sees(scope)):
+        raise not_yours(access, f"VM {vm}")
+    return desk.control.fleet.need_scope_of_vm(vm).name
 
 
 def _here(request: Request) -> str:

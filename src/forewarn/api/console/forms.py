@@ -9,11 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forewarn.api.console.view_models.values import Kind
+from forewarn.core.access import Access, Role
 from forewarn.core.errors import Invalid
+from forewarn.core.model import DAY_MS, SECOND_MS
 
 Fields = Mapping[str, str]
+DAY_S = DAY_MS // SECOND_MS
 
 
 class FormField(Struct, frozen=True, kw_only=True):
@@ -28,7 +32,11 @@ class FormField(Struct, frozen=True, kw_only=True):
     late: bool = False
     rare: bool = False  # most orders leave it as it is
     required: bool = False
+    of_overrides: bool = False  # required of those who override a promise; an owner consents
     chars_max: int = 200
+
+    def needed_by(self, access: Access) -> bool:
+        return self.required or (self.of_overrides and access.all_scopes)
 
 
 class OrderForm(Struct, frozen=True, kw_only=True):
@@ -42,10 +50,15 @@ class OrderForm(Struct, frozen=True, kw_only=True):
     says: str = ""  # what it means, where no preview says it
     fields: tuple[FormField, ...] = ()
     grave: bool = False
+    shows_secret: bool = False  # the answer holds what is shown once
     body: Callable[[Fields], dict[str, Any]] = lambda _: {}
 
     def named(self, target: str) -> str:
         return self.title.format(target=target)
+
+    def said(self, target: str) -> str:
+        """What is said once it was given."""
+        return self.done.format(target=target)
 
 
 _WINDOW = (
@@ -63,7 +76,26 @@ _REASON = FormField(
     label="Why, in one sentence",
     hint="The receipt and the journal keep it.",
     late=True,
-    required=True,
+    of_overrides=True,
+)
+_WHY_FORCED = FormField(
+    name="reason",
+    label="Why, if you force it",
+    hint="What overrides a promise needs a reason; the journal keeps it.",
+)
+_LOSE_DISK = FormField(
+    name="lose_disk",
+    label="The move loses the local disks",
+    kind="switch",
+    hint="As where a failed machine takes its disks with it. Without it they are kept.",
+    rare=True,
+)
+_VALID = FormField(
+    name="valid_days",
+    label="Valid for how many days",
+    hint="Empty: 90. At most 366.",
+    example="90",
+    chars_max=3,
 )
 
 
@@ -84,14 +116,20 @@ def _maintain(fields: Fields) -> dict[str, Any]:
         said["description"] = fields["description"]
     if fields.get("duration_seconds"):
         said["duration_seconds"] = _number(fields["duration_seconds"])
-    if fields.get("break_domains"):
-        said["break_domains"] = True
-    return said
+    return {**said, **_switches(fields, "break_domains", "lose_disk"), **_reason(fields)}
+
+
+def _switches(fields: Fields, *names: str) -> dict[str, Any]:
+    return {name: True for name in names if fields.get(name)}
+
+
+def _reason(fields: Fields) -> dict[str, Any]:
+    return {"reason": fields["reason"]} if fields.get("reason") else {}
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 6:
-        raise Invalid(f"{text[:20]!r} is no number of seconds.", "A whole number is accepted.")
+        raise Invalid(f"{text[:20]!r} is no whole number.", "A number like 30 is accepted.")
     return int(text)
 
 
@@ -101,12 +139,35 @@ def _degrade(fields: Fields) -> dict[str, Any]:
 
 
 def _fail(fields: Fields) -> dict[str, Any]:
-    switches = {name: True for name in ("fenced", "force") if fields.get(name)}
-    return dict(switches)
+    return {**_switches(fields, "fenced", "force"), **_reason(fields)}
 
 
 def _repair(fields: Fields) -> dict[str, Any]:
-    return {"force": True} if fields.get("force") else {}
+    return {**_switches(fields, "force"), **_reason(fields)}
+
+
+def _redeploy(fields: Fields) -> dict[str, Any]:
+    return {**_window(fields), **_switches(fields, "lose_disk")}
+
+
+def _postpone(fields: Fields) -> dict[str, Any]:
+    return {"until": fields.get("until", ""), **_reason(fields)}
+
+
+def _token(fields: Fields) -> dict[str, Any]:
+    scopes = [one for one in fields.get("scopes", "").replace(",", " ").split() if one]
+    return {
+        "name": fields.get("name", ""),
+        "role": fields.get("role", ""),
+        **({"scopes": scopes} if scopes else {}),
+        **_valid(fields),
+    }
+
+
+def _valid(fields: Fields) -> dict[str, Any]:
+    if not fields.get("valid_days"):
+        return {}
+    return {"valid_seconds": _number(fields["valid_days"]) * DAY_S}
 
 
 _NOT_BEFORE = FormField(
@@ -123,7 +184,7 @@ FORMS: Mapping[str, OrderForm] = {
             order="host-maintain",
             kind="host",
             title="Maintenance of host {target}",
-            button="Order it",
+            button="Order the maintenance",
             done="Maintenance of host {target} is ordered.",
             fields=(
                 FormField(
@@ -156,13 +217,15 @@ FORMS: Mapping[str, OrderForm] = {
                     kind="switch",
                     rare=True,
                 ),
+                replace(_WHY_FORCED, rare=True),
+                _LOSE_DISK,
             ),
             body=_maintain,
         ),
         OrderForm(
             order="host-degrade",
             kind="host",
-            title="Host {target} is expected to fail",
+            title="Declare that host {target} is expected to fail",
             button="Have its VMs moved",
             done="Host {target} is degraded; its VMs will be moved.",
             fields=(_NOT_BEFORE, *_WINDOW),
@@ -171,7 +234,7 @@ FORMS: Mapping[str, OrderForm] = {
         OrderForm(
             order="host-fail",
             kind="host",
-            title="Host {target} has failed",
+            title="Declare that host {target} has failed",
             button="Say that it has failed",
             done="Host {target} is declared failed.",
             says="Its VMs are told that they have failed, and what ran there has ended badly. They"
@@ -188,6 +251,7 @@ FORMS: Mapping[str, OrderForm] = {
                     label="Say so although it is heard",
                     kind="switch",
                 ),
+                _WHY_FORCED,
             ),
             grave=True,
             body=_fail,
@@ -195,12 +259,13 @@ FORMS: Mapping[str, OrderForm] = {
         OrderForm(
             order="host-repair",
             kind="host",
-            title="Host {target} is well again",
+            title="Say that host {target} is well again",
             button="Say that it is well",
             done="Host {target} is well again.",
             says="VMs that waited for it start there, and VMs may be placed on it again.",
             fields=(
                 FormField(name="force", label="Say so although it is not heard", kind="switch"),
+                _WHY_FORCED,
             ),
             body=_repair,
         ),
@@ -235,8 +300,8 @@ FORMS: Mapping[str, OrderForm] = {
             title="Move VM {target} to another host",
             button="Redeploy it",
             done="The redeployment of {target} is ordered.",
-            fields=_WINDOW,
-            body=_window,
+            fields=(*_WINDOW, _LOSE_DISK),
+            body=_redeploy,
         ),
         OrderForm(
             order="event-approve",
@@ -247,7 +312,27 @@ FORMS: Mapping[str, OrderForm] = {
             says="It starts as soon as nothing else holds it, without the rest of its notice.",
             fields=(_REASON,),
             grave=True,
-            body=lambda fields: {"reason": fields["reason"]} if fields.get("reason") else {},
+            body=_reason,
+        ),
+        OrderForm(
+            order="event-postpone",
+            kind="event",
+            title="Postpone event {target}",
+            button="Postpone it",
+            done="The event is postponed. This is the one that was announced in its place.",
+            says="It is withdrawn and announced anew under a new EventId; its notice begins again,"
+            " and no VM has approved the new one. A Freeze or Reboot of a host moves as a whole.",
+            fields=(
+                FormField(
+                    name="until",
+                    label="Until when",
+                    hint="The earliest start without an approval.",
+                    example="+2h or 2026-03-03T22:00:00+01:00",
+                    required=True,
+                ),
+                FormField(name="reason", label="Why, in one sentence", hint="It may be empty."),
+            ),
+            body=_postpone,
         ),
         OrderForm(
             order="event-cancel",
@@ -272,6 +357,56 @@ FORMS: Mapping[str, OrderForm] = {
             button="Release it",
             done="Scope {target} is released.",
             says="Platform events of the scope go on. Look at what failed before.",
+        ),
+        OrderForm(
+            order="token-make",
+            kind="token",
+            title="Make a token",
+            button="Make it",
+            done="Token {target} is made",
+            says="Its secret is shown once, on the next page, and is kept nowhere.",
+            fields=(
+                FormField(name="name", label="Whom or what it is for", required=True),
+                FormField(
+                    name="role",
+                    label="Role",
+                    kind="choice",
+                    options=tuple(role.value for role in Role),
+                    hint="A viewer looks. An owner approves, restarts and postpones in named"
+                    " scopes. An operator orders. An admin also makes tokens.",
+                    required=True,
+                ),
+                FormField(
+                    name="scopes",
+                    label="Scopes of an owner",
+                    hint="By name, with spaces between them. Empty for any other role.",
+                ),
+                _VALID,
+            ),
+            shows_secret=True,
+            body=_token,
+        ),
+        OrderForm(
+            order="token-rotate",
+            kind="token",
+            title="Give token {target} another secret",
+            button="Rotate it",
+            done="Token {target} has another secret",
+            says="The old secret opens nothing from now on. The new one is shown once,"
+            " on the next page.",
+            fields=(_VALID,),
+            grave=True,
+            shows_secret=True,
+            body=_valid,
+        ),
+        OrderForm(
+            order="token-revoke",
+            kind="token",
+            title="Revoke token {target}",
+            button="Revoke it",
+            done="Token {target} is revoked.",
+            says="It opens nothing from now on, and the sessions that were opened with it end.",
+            grave=True,
         ),
     )
 }

@@ -101,8 +101,9 @@ def read_position(text: str) -> Position:
 class PageStream:
     """The blocks of one view for all who may see the same of it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, access: Access) -> None:
         self.view = view
+        self.all_scopes = access.all_scopes
         self.drawn: dict[str, DrawnBlock] = {}
         self.tabs: set[asyncio.Event] = set()  # each rung when there is something for it
         self.news = asyncio.Event()  # there may be something to draw
@@ -254,7 +255,7 @@ class Hub:
         feed = self._feeds.get(key)
         if feed is None:
             self._forget()
-            feed = self._feeds[key] = PageStream(view)
+            feed = self._feeds[key] = PageStream(view, access)
         feed.used_s = asyncio.get_running_loop().time()
         return feed
 
@@ -325,7 +326,11 @@ class Hub:
             self.drawings += 1
             drawn.text_ms = self._desk.now_ms()
             drawn.text = self._desk.pages.render(
-                feed.view.blocks[name].template, block=name, it=drawn.value, now_ms=drawn.text_ms
+                feed.view.blocks[name].template,
+                block=name,
+                it=drawn.value,
+                all_scopes=feed.all_scopes,
+                now_ms=drawn.text_ms,
             )
         return drawn.text
 
@@ -364,16 +369,22 @@ class Hub:
             # What was told must be known before this waits to be sent.
             first, told = b"retry: 2000\n\n" + self._missed(feed, after), feed.revision
             yield first
+            loop = asyncio.get_running_loop()
+            said_s = loop.time()
             while not ended() and not self._desk.doorbell.closed:
                 tab.clear()
                 if feed.revision == told:
-                    await rung(tab, self._beat_every_s)
+                    # Without a ring too: a session may end.
+                    await rung(tab, min(LOOK_EVERY_S, self._beat_every_s))
                 if feed.revision == told:
+                    if loop.time() - said_s < self._beat_every_s:
+                        continue
+                    said_s = loop.time()
                     yield _sse("beat", msgspec.json.encode(self._time()), "")
                     continue
                 in_order = feed.before == told and feed.message
                 message = feed.message if in_order else self._since(feed, told)
-                told = feed.revision
+                told, said_s = feed.revision, loop.time()
                 yield message
             yield _sse("end", b"{}", "")
         finally:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
@@ -26,9 +27,10 @@ from forewarn.api.console.view_models.timeline import RANGES
 from forewarn.api.console.view_models.values import ID_CHARS_SHOWN
 from forewarn.api.requests import NAME_CHARS_MAX
 from forewarn.control.fleet_summary import HostCondition
-from forewarn.core.access import Role
+from forewarn.core.access import RIGHTS, Right, Role
 from forewarn.core.errors import Invalid
-from forewarn.core.model import Cause, EventType, FactKind
+from forewarn.core.model import DAY_MS, Cause, EventType, FactKind
+from forewarn.core.tokens import in_order
 from forewarn.ports import JournalLine
 from forewarn.wire.operator_json import fact_json
 
@@ -173,7 +175,9 @@ class Looking:
     async def event(self, request: Request) -> Response:
         access, given = access_of(request), _id(request)
         # By its whole id from here on: what begins alike may become two.
-        read = await self._desk.control.read(lambda s: blocks.read_event(s, access, given))
+        read = await self._desk.control.read(
+            lambda store: blocks.find_seen(store, access, event_view.read_event, given)
+        )
         view = blocks.event_of(self._desk, access, read.event.event_id)
         title = f"Event {read.event.event_id[:ID_CHARS_SHOWN]}"
         return await self._single(request, view, "now", title)
@@ -181,7 +185,9 @@ class Looking:
     async def receipt(self, request: Request) -> Response:
         """The receipt alone, for a customer: nothing of other scopes or of the console is on it."""
         access, given = access_of(request), _id(request)
-        read = await self._desk.control.read(lambda s: blocks.read_event(s, access, given))
+        read = await self._desk.control.read(
+            lambda store: blocks.find_seen(store, access, event_view.read_event, given)
+        )
         look = self._desk.control.fleet.look()
         page = event_view.event_page(look, read, self._desk.offers(access))
         return await self._desk.page(
@@ -190,7 +196,9 @@ class Looking:
 
     async def operation(self, request: Request) -> Response:
         access, given = access_of(request), _id(request)
-        read = await self._desk.control.read(lambda store: things.read_operation(store, given))
+        read = await self._desk.control.read(
+            lambda store: blocks.find_seen(store, access, things.read_operation, given)
+        )
         view = blocks.operation_of(self._desk, access, read.operation.operation_id)
         title = f"Operation {read.operation.operation_id[:ID_CHARS_SHOWN]}"
         return await self._single(request, view, "now", title)
@@ -280,6 +288,18 @@ class Looking:
 
     # Who is here.
 
+    def _tokens(self) -> list[dict[str, object]]:
+        """Every token, without its secret: nothing here has it."""
+        now_ms = self._desk.now_ms()
+        return [
+            {
+                **{name: said for name, said in asdict(one).items() if name != "secret_hash"},
+                "valid": one.ended_ms(now_ms) is None,
+                "soon": one.expires_ms - now_ms < SOON_MS,
+            }
+            for one in in_order(self._desk.control.fleet.tokens.values())
+        ]
+
     async def access(self, request: Request) -> Response:
         access, own = access_of(request), session_of(request)
         administers = access.role is Role.ADMIN
@@ -294,6 +314,8 @@ class Looking:
             tab="access",
             title="Access",
             administers=administers,
+            rights=[right.value for right in Right if right in RIGHTS[access.role]],
+            tokens=self._tokens() if administers else [],
             sessions=[
                 {
                     "number": one.number,
@@ -307,6 +329,8 @@ class Looking:
             ],
         )
 
+
+SOON_MS = 14 * DAY_MS  # a token that ends so soon is to be rotated
 
 ASKED = tuple(JournalAsked.__struct_fields__)
 

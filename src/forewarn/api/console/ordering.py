@@ -19,20 +19,19 @@ from starlette.responses import RedirectResponse, Response
 
 from forewarn.api.access import access_of
 from forewarn.api.console import inner
-from forewarn.api.console.desk import Desk, need_to_see
+from forewarn.api.console.desk import Desk, scope_of_vm
 from forewarn.api.console.forms import FORMS, FormField, OrderForm
 from forewarn.api.console.gate import session_of
 from forewarn.api.console.page_routes import PageRoute
 from forewarn.api.console.rendering import url_of
 from forewarn.api.console.sessions import ConsoleSession
 from forewarn.api.console.view_models.values import HoldRow, Ref, hold_row
-from forewarn.api.requests import read_body
+from forewarn.api.requests import NAME_CHARS_MAX, read_body
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import previews
-from forewarn.control.event_ids import ID_CHARS
 from forewarn.control.previews import Preview
 from forewarn.core import owner_explain
-from forewarn.core.access import Access
+from forewarn.core.access import Access, not_yours
 from forewarn.core.errors import EffectMoved, Forbidden, Invalid, NotFound, Refusal
 from forewarn.wire.problems import status_of
 
@@ -83,8 +82,13 @@ class Ordering:
         """What the order would do now; `refusal` is why the last attempt was refused."""
         preview = None
         try:
-            order = inner.order_of(spec, target, form.body(fields), access_of(request))
-            preview = previews.preview(self._desk.control.fleet.look(), order)
+            access = access_of(request)
+            order = inner.order_of(spec, target, form.body(fields), access)
+            preview = previews.preview(
+                self._desk.control.fleet.look(),
+                order,
+                own=None if access.all_scopes else access.scopes,
+            )
         except Refusal as why:
             refusal = refusal or why
         return await self._shown(request, form, target, fields, preview=preview, refusal=refusal)
@@ -103,7 +107,7 @@ class Ordering:
             request,
             "order.html",
             tab="",
-            title=form.named(target),
+            title=form.named(_shown_target(form, target)),
             status=200 if refusal is None else status_of(refusal),
             form=form,
             target=target,
@@ -142,7 +146,11 @@ class Ordering:
         if _KEY.fullmatch(key) is None or not said.get(SEEN):
             raise Invalid("The form is incomplete.", "Load the page again, and send it from there.")
         try:
-            missing = [f.label for f in form.fields if f.required and not fields.get(f.name)]
+            missing = [
+                field.label
+                for field in form.fields
+                if field.needed_by(access_of(request)) and not fields.get(field.name)
+            ]
             if missing:
                 raise Invalid(f"Something is missing: {missing[0]}.", "Fill it in.")
             answer = await inner.give(
@@ -150,8 +158,22 @@ class Ordering:
             )
         except Refusal as refusal:
             return await self._previewed(request, form, spec, target, fields, refusal=refusal)
-        session.note(form.done.format(target=target))
+        if form.shows_secret:
+            return await self._secret(request, form, answer)
+        session.note(form.said(target))
         return RedirectResponse(_where(form, target, answer), 303)
+
+    async def _secret(
+        self, request: Request, form: OrderForm, answer: Mapping[str, Any]
+    ) -> Response:
+        """What is shown this once and kept nowhere: no redirect, so that no page has it twice."""
+        return await self._desk.page(
+            request,
+            "secret.html",
+            tab="access",
+            title=form.said(str(answer.get("name", ""))),
+            made=answer,
+        )
 
     def _meant(self, request: Request) -> tuple[OrderForm, RouteSpec, str]:
         """The order that a path names, if this person may give it. Raises NotFound, Forbidden."""
@@ -163,22 +185,23 @@ class Ordering:
         return form, spec, target
 
     def _need(self, access: Access, form: OrderForm, spec: RouteSpec, target: str) -> None:
-        what = f"to order {spec.name} of {target[:64]}"
+        """Raises Forbidden, and NotFound for what is not there, to those who may know."""
+        what = f"to order {spec.name} of {target[:NAME_CHARS_MAX]}"
         access.need(spec.right, what=what)
         if not spec.by_scope:
             access.need_everywhere(spec.right, what=what)
         fleet = self._desk.control.fleet
         match form.kind:
             case "vm":
-                need_to_see(access, fleet.scope_of_vm.get(target), f"VM {target[:64]}")
-                fleet.need_scope_of_vm(target)
+                scope_of_vm(self._desk, access, target)
             case "scope":
-                need_to_see(access, target, f"scope {target[:64]}")
+                if not access.sees(target):
+                    raise not_yours(access, f"scope {target[:NAME_CHARS_MAX]}")
                 fleet.need_scope(target)
             case "event":
                 found = fleet.open_event(target.upper())
-                scope = found[0].name if found else None
-                need_to_see(access, scope, f"open event {target[:ID_CHARS]}")
+                if not access.all_scopes and (found is None or not access.sees(found[0].name)):
+                    raise not_yours(access, f"open event {target[:NAME_CHARS_MAX]}")
             case "host":
                 fleet.need_host(target)
 
@@ -236,11 +259,16 @@ def _refuse(field: FormField, text: str) -> None:
         raise Invalid(f"{field.label}: {text[:40]!r} is not offered.", ", ".join(field.options))
 
 
+def _shown_target(form: OrderForm, target: str) -> str:
+    """What the order is given to, as people read it: ids are long."""
+    return Ref(form.kind, target).label
+
+
 def _where(form: OrderForm, target: str, answer: Mapping[str, Any]) -> str:
     """The page of what the order has led to."""
     if answer.get("operation_id") and form.kind == "host":
         return url_of(Ref("operation", str(answer["operation_id"])))
-    if answer.get("event_id") and form.kind == "vm":
+    if answer.get("event_id") and (form.kind == "vm" or form.order == "event-postpone"):
         return url_of(Ref("event", str(answer["event_id"])))
     return url_of(Ref(form.kind, target))
 
@@ -258,6 +286,7 @@ def _told(preview: Preview | None) -> dict[str, Any]:
         "silent_scopes": sorted({event.scope for event in silent}),
         "first_ms": max((event.not_before_ms for event in preview.events), default=0),
         "at_once": all(event.approved for event in preview.events) and not preview.holds,
+        "scope_named": sorted({event.scope for event in told})[:3],
     }
 
 

@@ -7,17 +7,25 @@ reader's own zone beside it.
 from __future__ import annotations
 
 import hashlib
+import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateNotFound
+from jinja2 import (
+    Environment,
+    FunctionLoader,
+    StrictUndefined,
+    TemplateNotFound,
+    pass_context,
+)
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from forewarn.api.console.view_models.grid import WORDS, Grid
-from forewarn.api.console.view_models.values import Ref
+from forewarn.api.console.view_models.values import ID_CHARS_SHOWN, Ref
 from forewarn.core.model import SECOND_MS
 from forewarn.text.durations import span
 from forewarn.text.packaged import packaged_bytes, packaged_names, packaged_text
@@ -52,12 +60,23 @@ def date_text(ms: int) -> str:
     return f"{utc(ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def time_tag(ms: int | None, how: str = "clock", otherwise: str = "—") -> Markup:
-    """An instant; `how`: clock (the time of day), now, date (with the date), tick or day."""
+def far_text(ms: int) -> str:
+    """`Sun 15 Mar 10:15 UTC`: an instant of another day."""
+    at = utc(ms)
+    return f"{at:%a %d} {_MONTHS[at.month - 1]} {at:%H:%M} UTC"
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+@pass_context
+def time_tag(context: Context, ms: int | None, how: str = "clock", otherwise: str = "—") -> Markup:
+    """An instant; `how`: clock (the time, and the day if it is not today), now, date, tick, day."""
     if ms is None:
         return Markup('<span class="none">{}</span>').format(otherwise)
+    today = utc(context["now_ms"]).date() == utc(ms).date()
     texts = {
-        "clock": clock_text(ms),
+        "clock": clock_text(ms) if today else far_text(ms),
         "now": clock_text(ms),
         "date": date_text(ms),
         "tick": f"{utc(ms):%H:%M}",
@@ -100,19 +119,41 @@ def bytes_text(count: int) -> str:
 # Words, links.
 
 
+_ID = re.compile(r"[0-9A-F]{8}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{12}")
+_NAMED_ID = re.compile(rf"\b(event|operation) ({_ID.pattern})")
+
+
 def with_code(text: str) -> Markup:
-    """A sentence in which `commands` stand between backticks."""
+    """A sentence in which `commands` stand between backticks. Ids are short, and links."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # one that is not closed is no command
-        return escape(text)
+        return _with_links(text)
     shown = (
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
+        Markup("<code>{}</code>").format(_ID.sub(_beginning, part))
+        if place % 2
+        else _with_links(part)
         for place, part in enumerate(parts)
     )
     return Markup().join(shown)
 
 
+def _beginning(found: re.Match[str]) -> str:
+    return found[0][:ID_CHARS_SHOWN]  # a command takes the beginning of an id for the id
+
+
+def _with_links(text: str) -> Markup:
+    shown, at = Markup(), 0
+    for found in _NAMED_ID.finditer(text):
+        ref = Ref("event" if found[1] == "event" else "operation", found[2])
+        link = Markup('<a class="id" href="{}">{}</a>').format(url_of(ref), ref.label)
+        shown += escape(text[at : found.start(2)]) + link
+        at = found.end()
+    return shown + escape(text[at:])
+
+
 def url_of(ref: Ref) -> str:
+    if ref.kind == "token":  # all of them are on one page
+        return "/console/access"
     return f"/console/{_FOLDERS[ref.kind]}/{quote(ref.name, safe='')}"
 
 

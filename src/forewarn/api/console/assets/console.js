@@ -20,7 +20,7 @@
   const HMS = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
   const HM = { hour: "2-digit", minute: "2-digit" };
   const DAY = { year: "numeric", month: "2-digit", day: "2-digit" };
-  const local = { clock: format(HMS), hm: format(HM), date: format({ ...HMS, ...DAY, timeZoneName: "short" }), day: format({ weekday: "short", day: "2-digit" }) };
+  const local = { clock: format(HMS), far: format({ weekday: "short", day: "2-digit", month: "short", ...HM }), hm: format(HM), date: format({ ...HMS, ...DAY, timeZoneName: "short" }), day: format({ weekday: "short", day: "2-digit" }) };
   const utc = { clock: format(HM, "UTC"), now: format(HM, "UTC"), date: format(HM, "UTC"), key: format({ ...DAY, ...HM }, "UTC"), own: format({ ...DAY, ...HM }) };
   const sameAsUtc = (at) => utc.key.format(at) === utc.own.format(at);
   const dated = (at) => {
@@ -40,7 +40,8 @@
     const otherDay = isoDay(at) !== isoDay(at, "UTC") ? `${isoDay(at, "UTC").slice(5)} ` : "";
     beside.textContent = `${otherDay}${utc[how].format(at)} UTC`;
     const [text, short] = dated(at);
-    tag.replaceChildren(how === "date" ? text : local.clock.format(at), how === "now" ? ` ${short}` : "", beside);
+    const other = how === "clock" && isoDay(at) !== isoDay(now());
+    tag.replaceChildren(how === "date" ? text : local[other ? "far" : "clock"].format(at).replaceAll(",", ""), how === "now" ? ` ${short}` : "", beside);
     tag.title = `${text} ${short} (${zone})`;
   }
 
@@ -66,7 +67,13 @@
     part.querySelectorAll("[data-away]").forEach(away);
   }
 
+  let today = isoDay(now());
   function tick() {
+    if (isoDay(now()) !== today) { // what was today's is another day's by now
+      today = isoDay(now());
+      document.querySelectorAll("[data-done]").forEach((tag) => { delete tag.dataset.done; });
+      dress(document);
+    }
     document.querySelectorAll("[data-away]").forEach(away);
     const clock = document.getElementById("clock");
     if (clock) {
@@ -92,9 +99,9 @@
       const mark = focused && (focused.id || focused.getAttribute("href") || focused.getAttribute("data-mark"));
       const typing = focused && /^(INPUT|SELECT|TEXTAREA)$/.test(focused.tagName);
       if (typing) continue; // never under the hands of who types; the next change brings it
-      old.querySelectorAll("details[open][id]").forEach((one) => {
+      old.querySelectorAll("details[id]").forEach((one) => {
         const same = fresh.querySelector(`#${CSS.escape(one.id)}`);
-        if (same) same.open = true;
+        if (same) same.open = one.open;
       });
       dress(fresh);
       old.replaceWith(fresh);

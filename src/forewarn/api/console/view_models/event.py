@@ -9,20 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from forewarn.api.console.view_models.explaining import explained_event
 from forewarn.api.console.view_models.lines import Line, line
-from forewarn.api.console.view_models.told import explained
 from forewarn.api.console.view_models.values import (
     HoldRow,
     Offers,
     OrderLink,
     Ref,
+    given,
     hold_row,
     of_event,
 )
 from forewarn.control import receipt
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.overview import find_event
-from forewarn.core import notice
+from forewarn.core import notice, postponing
 from forewarn.core.access import Access
 from forewarn.core.model import Action, Cause, Fact, FactKind, Phase, ScheduledEvent
 from forewarn.core.notice import NoticeVerdict
@@ -37,6 +38,10 @@ class EventRead(Struct, frozen=True, kw_only=True):
     event: ScheduledEvent
     reads: Mapping[str, int]
     lines: tuple[JournalLine, ...]
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        return (self.event.scope,)
 
 
 def read_event(store: Store, given: str) -> EventRead:
@@ -101,6 +106,8 @@ class EventView(Struct, frozen=True, kw_only=True):
     title: str
     event: ScheduledEvent
     operation: Ref | None
+    postponed_from: Ref | None
+    postponed_to: Ref | None
     steps: tuple[Step, ...]
     holds: tuple[HoldRow, ...]
     until_ms: int | None
@@ -122,7 +129,9 @@ def event_page(look: FleetLook, read: EventRead, offers: Offers) -> EventView:
         ref=Ref("event", event.event_id),
         title=of_event(event),
         event=event,
-        operation=_operation(event, offers.access),
+        operation=Ref("operation", event.operation_id) if event.operation_id else None,
+        postponed_from=_event_ref(event.postponed_from),
+        postponed_to=_event_ref(event.postponed_to),
         steps=tuple(_steps(event)),
         holds=holds,
         until_ms=until_ms,
@@ -130,15 +139,8 @@ def event_page(look: FleetLook, read: EventRead, offers: Offers) -> EventView:
         receipt=receipt_view(look, event, read),
         actions=tuple(map(_action, actions)),
         lines=tuple(map(line, read.lines)),
-        orders=_orders(event, offers),
+        orders=_orders(look, event, offers),
     )
-
-
-def _operation(event: ScheduledEvent, access: Access) -> Ref | None:
-    """The page of its operation; an owner sees none, which is of a whole host."""
-    if event.operation_id is None or not access.all_scopes:
-        return None
-    return Ref("operation", event.operation_id)
 
 
 def _explained(
@@ -147,18 +149,34 @@ def _explained(
     found = look.open_event(event.event_id)
     if found is None:
         return (), None
-    told = explained(look, *found, access)
-    return tuple(map(hold_row, told.holds)), told.until_ms
+    explained = explained_event(look, access, *found)
+    return tuple(map(hold_row, explained.holds)), explained.until_ms
 
 
-def _orders(event: ScheduledEvent, offers: Offers) -> tuple[OrderLink, ...]:
+def _event_ref(event_id: str | None) -> Ref | None:
+    return None if event_id is None else Ref("event", event_id)
+
+
+def _orders(look: FleetLook, event: ScheduledEvent, offers: Offers) -> tuple[OrderLink, ...]:
     if event.phase is not Phase.SCHEDULED:
         return ()
     approve = None
     if event.approved_ms is None:
         approve = offers.link("event-approve", event.event_id, "Approve", event.scope)
     cancel = offers.link("event-cancel", event.event_id, "Cancel", event.scope)
-    return tuple(one for one in (approve, cancel) if one is not None)
+    return given(approve, postpone_link(look, event, offers), cancel)
+
+
+def postpone_link(look: FleetLook, event: ScheduledEvent, offers: Offers) -> OrderLink | None:
+    """The order to postpone an event, where that would be accepted."""
+    found = look.open_event(event.event_id)
+    link = offers.link("event-postpone", event.event_id, "Postpone", event.scope)
+    if found is None or link is None or event.phase is not Phase.SCHEDULED:
+        return None
+    left = postponing.allowance(
+        *found, look, by=offers.access.principal.kind, policy=look.policy, now_ms=look.now_ms
+    )
+    return link if left.refused is None else None
 
 
 def _steps(event: ScheduledEvent) -> Iterable[Step]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from forewarn.api.console.view_models import now
+from forewarn.api.console.view_models.event import postpone_link
 from forewarn.api.console.view_models.now import heard, owners
-from forewarn.api.console.view_models.values import Offers, OrderLink, Ref, of_event
+from forewarn.api.console.view_models.values import Offers, OrderLink, Ref, given, of_event
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import (
     FleetSummary,
@@ -86,7 +87,7 @@ def _approvals(look: FleetLook, summary: FleetSummary, offers: Offers) -> Iterat
             + f", agent: {reading.value}. {event.description}",
             remedy="Approve it, or let the VM do so; at the time named it starts without.",
             ref=Ref("event", event.event_id),
-            orders=(approve,) if approve else (),
+            orders=given(approve, postpone_link(look, event, offers)),
             since_ms=event.scheduled_ms,
             at_ms=starts_ms(event),
         )

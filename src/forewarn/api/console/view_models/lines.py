@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from forewarn.api.console.view_models.values import Kind, Ref
+from forewarn.api.console.view_models.values import Kind, Ref, named
 from forewarn.core.facts import detail_words
 from forewarn.ports import JournalLine
 from forewarn.text.durations import span
 
 # What only machines need.
 _FOR_MACHINES = frozenset({"action_id", "epoch", "event_source", "actions", "by_kind"})
+_EVENTS = frozenset({"postponed_from", "postponed_to"})
 _FIRST_INSTANT_MS = 1_000_000_000_000  # in 2001; what is less is a length of time
 _LIST_SHOWN_MAX = 8
 
@@ -23,11 +24,12 @@ _ACTIVE = frozenset({"started", "claimed", "reported", "assigned", "moved"})
 
 
 class LineDetail(Struct, frozen=True):
-    """One thing that a line says beside what it names: a text, or an instant."""
+    """One thing that a line says beside what it names: a text, an instant, another event."""
 
     label: str
     text: str
     at_ms: int | None = None
+    ref: Ref | None = None
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -37,6 +39,7 @@ class Line(Struct, frozen=True, kw_only=True):
     at_ms: int
     kind: str
     tone: str
+    summary: str
     refs: tuple[Ref, ...]
     by: str
     details: tuple[LineDetail, ...]
@@ -53,16 +56,32 @@ def line(found: JournalLine) -> Line:
         ("host", fact.host),
     )
     refs = tuple(Ref(what, name) for what, name in named if name)
-    said = detail_words(fact.detail)
+    said = dict(detail_words(fact.detail))
+    summary = _summary(said)
     return Line(
         number=found.number,
         at_ms=fact.at_ms,
         kind=kind,
         tone=_tone(kind, said.get("overridden_by")),
+        summary=summary,
         refs=refs,
         by=fact.by or "",
         details=tuple(_details(said)),
     )
+
+
+def _summary(said: dict[str, object]) -> str:
+    """What is done to which VMs: `Reboot of web_0, domain 2`. Takes those words out."""
+    if "event_type" not in said:
+        return ""
+    event_type, found = str(said.pop("event_type")), said.pop("resources", ())
+    vms = named([str(one) for one in found] if isinstance(found, list | tuple) else [])
+    domain = said.pop("update_domain", None)
+    if not vms.first:
+        return event_type
+    more = f" and {vms.more} more" if vms.more else ""
+    where = "" if domain is None else f", domain {domain}"
+    return f"{event_type} of {', '.join(vms.first)}{more}{where}"
 
 
 def _tone(kind: str, overridden_by: object) -> str:
@@ -82,6 +101,10 @@ def _details(said: Mapping[str, object]) -> Iterator[LineDetail]:
             instant = value >= _FIRST_INSTANT_MS
             text = "" if instant else span(abs(value) / 1_000)
             yield LineDetail(label, text, value if instant else None)
+        elif key in _EVENTS:
+            yield LineDetail(label, "", ref=Ref("event", str(value)))
+        elif value is True:
+            yield LineDetail("", label)
         else:
             yield LineDetail(label, _plain(value))
 

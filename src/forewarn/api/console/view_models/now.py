@@ -12,7 +12,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from forewarn.api.console.view_models.told import explained
+from forewarn.api.console.view_models.explaining import explained_event
 from forewarn.api.console.view_models.values import (
     Names,
     Offers,
@@ -143,10 +143,12 @@ def _failed_hosts(look: FleetLook, summary: FleetSummary, offers: Offers) -> Ite
 
 
 def _failed_why(look: FleetLook, host: Host) -> str:
-    count = vms(look.vm_count(host.name))
+    count = look.vm_count(host.name)
+    if host.fenced and not count:
+        return "It is fenced, and all its VMs have a place elsewhere."
     if host.fenced:
-        return f"It is fenced. {count} of it still without a place."
-    return f"It is not fenced: {count} may still run there and start nowhere else."
+        return f"It is fenced. {vms(count)} of it still without a place."
+    return f"It is not fenced: {vms(count)} may still run there and start nowhere else."
 
 
 def _without_host(look: FleetLook, summary: FleetSummary, offers: Offers) -> Iterator[Trouble]:
@@ -157,7 +159,7 @@ def _without_host(look: FleetLook, summary: FleetSummary, offers: Offers) -> Ite
         host = look.host(event.host)
         if host is None or not host.fenced or all(one.host or one.ended for one in event.actions):
             continue
-        for hold in explained(look, scope, event, offers.access).holds:
+        for hold in explained_event(look, offers.access, scope, event).holds:
             if hold.reason is HoldReason.NO_HOST:
                 yield Trouble(
                     what=f"{of_event(event)}: nowhere to start",

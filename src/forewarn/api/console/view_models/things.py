@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from forewarn.api.console.view_models.explaining import explained_operation
 from forewarn.api.console.view_models.lines import Line, line
 from forewarn.api.console.view_models.now import owners
 from forewarn.api.console.view_models.values import (
@@ -20,7 +21,7 @@ from forewarn.api.console.view_models.values import (
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import natural, starts_ms
 from forewarn.control.overview import find_operation
-from forewarn.core import ending, explain, scheduling, starting
+from forewarn.core import ending, scheduling, starting
 from forewarn.core import placement as placement_rules
 from forewarn.core.errors import NotFound
 from forewarn.core.model import (
@@ -202,9 +203,9 @@ def _host_says(host: Host, offers: Offers) -> Iterator[OrderLink]:
     if host.health is not Health.OK:
         yield from _given(offers.link("host-repair", host.name, "Repair"))
     if host.health is Health.OK:
-        yield from _given(offers.link("host-degrade", host.name, "Expected to fail"))
+        yield from _given(offers.link("host-degrade", host.name, "Declare degraded"))
     if host.health is not Health.FAILED:
-        yield from _given(offers.link("host-fail", host.name, "Has failed"))
+        yield from _given(offers.link("host-fail", host.name, "Declare failed"))
     elif not host.fenced:
         yield from _given(offers.link("host-fail", host.name, "Is surely off"))
 
@@ -341,6 +342,10 @@ class OperationRead(Struct, frozen=True, kw_only=True):
     events: tuple[ScheduledEvent, ...]
     lines: tuple[JournalLine, ...]
 
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.operation.members)
+
 
 def read_operation(store: Store, given: str) -> OperationRead:
     """The operation that an id, or the beginning of one, means. Raises NotFound or Invalid."""
@@ -360,14 +365,15 @@ _OPERATION_LINES_READ_MAX = 500
 
 
 def operation_page(look: FleetLook, read: OperationRead, offers: Offers) -> OperationView:
-    """The operation as it is in the fleet, else as the store has it."""
+    """The operation as it is in the fleet, else as the store has it; to an owner, his part."""
     operation = look.operation(read.operation.operation_id) or read.operation
     holds: Sequence[HoldRow] = ()
     until_ms = None
     if operation.phase is not OperationPhase.ENDED:
-        explained = explain.explain_operation(operation, look, look.now_ms)
+        explained = explained_operation(look, offers.access, operation)
         holds, until_ms = [hold_row(hold) for hold in explained.holds], explained.until_ms
-    events = [_now(look, event) for event in read.events]
+    sees = offers.access.sees
+    events = [_now(look, event) for event in read.events if sees(event.scope)]
     cancel = None
     waits = operation.phase is OperationPhase.WAITING or any(
         event.phase is Phase.SCHEDULED for event in events
@@ -383,7 +389,7 @@ def operation_page(look: FleetLook, read: OperationRead, offers: Offers) -> Oper
         until_ms=until_ms,
         events=tuple(map(event_row, events)),
         orders=(cancel,) if cancel else (),
-        lines=tuple(map(line, read.lines)),
+        lines=tuple(line(one) for one in read.lines if sees(one.fact.scope)),
     )
 
 

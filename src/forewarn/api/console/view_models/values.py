@@ -14,7 +14,7 @@ from forewarn.core.starting import Hold
 ID_CHARS_SHOWN = 8
 VMS_NAMED_MAX = 3
 
-Kind = Literal["host", "vm", "scope", "event", "operation"]
+Kind = Literal["host", "vm", "scope", "event", "operation", "token"]
 
 
 class Ref(Struct, frozen=True):

@@ -13,7 +13,7 @@ from itertools import chain
 
 from msgspec import Struct
 
-from forewarn.api.console.view_models.told import explained
+from forewarn.api.console.view_models.explaining import explained_event, explained_operation
 from forewarn.api.console.view_models.values import (
     HoldRow,
     Offers,
@@ -27,7 +27,7 @@ from forewarn.api.console.view_models.values import (
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import FleetSummary, starts_ms
 from forewarn.control.slices import Walk, at_once
-from forewarn.core import ending, explain, notice, placement
+from forewarn.core import ending, notice, placement
 from forewarn.core.access import Access
 from forewarn.core.model import (
     Cause,
@@ -153,11 +153,11 @@ def work_walk(
     access = offers.access
     found: list[_Order] = []
     counted: Counter[Going] = Counter()
-    whole = chain(_operations(look), _alone(look, summary, access))
-    orders = whole if access.all_scopes else _own(look, summary, access)
+    orders = chain(_operations(look, access), _alone(look, summary, access))
     for number, one in enumerate(orders, 1):
-        found.append(one)
-        counted[one.going] += 1
+        if one is not None:
+            found.append(one)
+            counted[one.going] += 1
         if not number % ORDERS_IN_SLICE:
             yield
     first = nsmallest(rows_max, found, key=lambda one: one.place)
@@ -171,24 +171,27 @@ def work_walk(
     )
 
 
-def _operations(look: Callable[[], FleetLook]) -> Iterator[_Order]:
+def _operations(look: Callable[[], FleetLook], access: Access) -> Iterator[_Order | None]:
+    """Every operation; to an owner, with the events of his own scopes, and None for others."""
     for operation_id in list(look().operations):
         now = look()
         operation = now.operation(operation_id)
         if operation is not None:
-            yield _operation(now, operation)
+            yield _operation(now, access, operation)
 
 
-def _operation(look: FleetLook, operation: Operation) -> _Order:
-    members = tuple(_members(operation, look))
+def _operation(look: FleetLook, access: Access, operation: Operation) -> _Order | None:
+    members = tuple(one for one in _members(operation, look) if access.sees(one[0].name))
+    if not members and not access.all_scopes:
+        return None
     events = tuple(event for _, event in members)
     if operation.phase is OperationPhase.STARTED and operation.deadline_ms is not None:
-        return _started(look, operation, events)
+        return _started(look, access, operation, events)
     due_ms = max((starts_ms(e) for e in events), default=operation.ordered_not_before_ms or 0)
     # A Redeploy starts event by event; anything else when all of them are due.
     enough = all if operation.whole_host else any
     due = enough(_due(scope, event, look.now_ms) for scope, event in members)
-    holds = explain.explain_operation(operation, look, look.now_ms).holds if due else None
+    holds = explained_operation(look, access, operation).holds if due else None
     return _Order(
         going=_going(events, holds),
         at_ms=due_ms,
@@ -199,8 +202,10 @@ def _operation(look: FleetLook, operation: Operation) -> _Order:
     )
 
 
-def _started(look: FleetLook, operation: Operation, events: tuple[ScheduledEvent, ...]) -> _Order:
-    holds = explain.explain_operation(operation, look, look.now_ms).holds
+def _started(
+    look: FleetLook, access: Access, operation: Operation, events: tuple[ScheduledEvent, ...]
+) -> _Order:
+    holds = explained_operation(look, access, operation).holds
     held = any(hold.reason not in _GOES_ON for hold in holds)
     return _Order(
         going=Going.STUCK if held else Going.UNDER_WAY,
@@ -212,38 +217,31 @@ def _started(look: FleetLook, operation: Operation, events: tuple[ScheduledEvent
     )
 
 
-def _own(look: Callable[[], FleetLook], summary: FleetSummary, access: Access) -> Iterator[_Order]:
-    """To an owner, event by event: an operation has those of others too."""
-    for scope, event in chain(summary.started(), summary.scheduled()):
-        if access.sees(scope.name):
-            started = event.phase is Phase.STARTED
-            at_ms = event.deadline_ms or 0 if started else starts_ms(event)
-            yield _event(look(), scope, event, access, at_ms=at_ms)
-
-
 def _alone(
     look: Callable[[], FleetLook], summary: FleetSummary, access: Access
 ) -> Iterator[_Order]:
     """Events that belong to no operation: orders of owners, evictions, failures of hosts."""
     failed: dict[str, list[tuple[Scope, ScheduledEvent]]] = {}
     for scope, event in summary.started():
+        if not access.sees(scope.name):
+            continue
         if event.cause is Cause.FAILURE:
             failed.setdefault(event.host, []).append((scope, event))
         elif event.operation_id is None:
-            yield _event(look(), scope, event, access, at_ms=event.deadline_ms or 0)
+            yield _event(look(), access, scope, event, at_ms=event.deadline_ms or 0)
     for found in failed.values():
-        yield _failure(look(), found)
+        yield _failure(look(), access, found)
     for scope, event in summary.scheduled():
-        if event.operation_id is None:
-            yield _event(look(), scope, event, access, at_ms=starts_ms(event))
+        if event.operation_id is None and access.sees(scope.name):
+            yield _event(look(), access, scope, event, at_ms=starts_ms(event))
 
 
-def _failure(look: FleetLook, found: Sequence[tuple[Scope, ScheduledEvent]]) -> _Order:
+def _failure(
+    look: FleetLook, access: Access, found: Sequence[tuple[Scope, ScheduledEvent]]
+) -> _Order:
     """The VMs of one failed host that are not back yet: one row, however many they are."""
     holds = dict.fromkeys(
-        hold
-        for scope, event in found
-        for hold in explain.explain_event(scope, event, look, look.now_ms).holds
+        hold for scope, event in found for hold in explained_event(look, access, scope, event).holds
     )
     events = tuple(event for _, event in found)
     return _Order(
@@ -257,10 +255,10 @@ def _failure(look: FleetLook, found: Sequence[tuple[Scope, ScheduledEvent]]) -> 
 
 
 def _event(
-    look: FleetLook, scope: Scope, event: ScheduledEvent, access: Access, *, at_ms: int
+    look: FleetLook, access: Access, scope: Scope, event: ScheduledEvent, *, at_ms: int
 ) -> _Order:
     asked = event.phase is Phase.STARTED or _due(scope, event, look.now_ms)
-    holds = explained(look, scope, event, access).holds if asked else None
+    holds = explained_event(look, access, scope, event).holds if asked else None
     return _Order(
         going=_going((event,), holds),
         at_ms=at_ms,
@@ -298,7 +296,7 @@ def _row(one: _Order, look: FleetLook, offers: Offers) -> WorkRow:
         return _failure_row(one, event)
     holds = one.holds
     if holds is None and one.scope is not None:
-        holds = explained(look, one.scope, event, offers.access).holds
+        holds = explained_event(look, offers.access, one.scope, event).holds
     cancel = None
     if event.phase is Phase.SCHEDULED:
         cancel = offers.link("event-cancel", event.event_id, "Cancel", event.scope)
@@ -334,8 +332,8 @@ def _failure_row(one: _Order, event: ScheduledEvent) -> WorkRow:
 def _operation_row(one: _Order, operation: Operation, look: FleetLook, offers: Offers) -> WorkRow:
     holds = one.holds
     if holds is None:
-        holds = explain.explain_operation(operation, look, look.now_ms).holds
-    total = len(operation.members)
+        holds = explained_operation(look, offers.access, operation).holds
+    total = sum(offers.access.sees(name) for name, _ in operation.members)
     left = [event.phase for event in one.events]
     cancel = None
     if not operation.outcome and (Phase.SCHEDULED in left or not left):
