@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -339,3 +340,41 @@ def test_a_wrong_token_at_the_console_is_counted_and_written_down_too(world: Ope
     assert answer.status == 403
     (line,) = refused_lines(world, 1)
     assert line["detail"]["reason"] == "wrong-token"
+
+
+def test_while_wrong_tokens_pour_in_right_ones_get_in_and_the_journal_stays_short(
+    world: OperatorWorld,
+) -> None:
+    right, pours = token_of(world, "ci", "viewer"), threading.Event()
+    statuses: list[set[int]] = []
+
+    def pour() -> None:
+        found: set[int] = set()
+        connection = http.client.HTTPConnection("127.0.0.1", world.port, timeout=60)
+        for number in range(150):
+            wrong = f"fwt_aaaaaaaaaa_{number:040}"
+            connection.request("GET", "/v1/vms", headers={"Authorization": f"Bearer {wrong}"})
+            answer = connection.getresponse()
+            answer.read()
+            found.add(answer.status)
+            pours.set()
+        connection.close()
+        statuses.append(found)
+
+    strangers = [threading.Thread(target=pour) for _ in range(4)]
+    for one in strangers:
+        one.start()
+    assert pours.wait(60)
+    for _ in range(10):
+        assert status(world, right) == 200
+    assert world.call("POST", "/v1/hosts/h3/close").status == 200
+    for one in strangers:
+        one.join(60)
+    assert set.union(*statuses) <= {401, 429}
+    lines = world.get("/v1/journal?kind=access-refused")["items"]
+    assert len(lines) <= 2 * len({one["detail"]["reason"] for one in lines})
+    numbers = world.call("GET", "/metrics").body.decode()
+    counted = re.findall(
+        r"^forewarn_access_refused_total\{[^}]*wrong[^}]*\} (\S+)", numbers, re.MULTILINE
+    )
+    assert sum(map(float, counted)) == 600
