@@ -278,8 +278,8 @@ def test_of_a_host_that_is_gone_nothing_is_kept(cloud: Listening) -> None:
 
     def kept() -> list[bool]:
         writers: dict[str, LastHeard] = cloud.run(lambda tx: tx._heard.hosts)
-        loops = observed.hosts, turns._lives, turns._locks
-        return ["new" in one for one in (*loops, writers, *cloud.volatile.by_host())]
+        maps: list[dict[str, Any]] = [observed.hosts, turns._lives, turns._locks, writers]
+        return ["new" in one for one in (*maps, *cloud.volatile.by_host())]
 
     cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="new"),))))
     cloud.run(ordered.claim("new", "boot", daemon="its daemon"))
