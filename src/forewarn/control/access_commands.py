@@ -6,6 +6,7 @@ Each function decides one command. Secrets do not come here; a command carries t
 from __future__ import annotations
 
 from forewarn.control import commands
+from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.transaction import Transaction
 from forewarn.core import tokens
 from forewarn.core.facts import AccessRefusedDetail, by_whom
@@ -14,6 +15,11 @@ from forewarn.core.tokens import Token, TokenChange
 
 
 def make_token(tx: Transaction, command: commands.MakeToken) -> Token:
+    return _kept(tx, token_to_make(tx, command))
+
+
+def token_to_make(fleet: FleetLook, command: commands.MakeToken) -> TokenChange:
+    """The token that an order makes. Changes nothing; `previews` asks it too."""
     wanted = tokens.TokenTerms(
         token_id=command.token_id,
         name=command.name,
@@ -23,21 +29,24 @@ def make_token(tx: Transaction, command: commands.MakeToken) -> Token:
         valid_ms=command.valid_ms,
         later=command.later,
     )
-    return _kept(
-        tx, tokens.make(tx.tokens, wanted, scopes=tx.scopes, by=command.by, now_ms=tx.now_ms)
+    return tokens.make(
+        fleet.tokens, wanted, scopes=fleet.scopes, by=command.by, now_ms=fleet.now_ms
     )
 
 
 def rotate_token(tx: Transaction, command: commands.RotateToken) -> Token:
-    token = tokens.find(tx.tokens, command.token_id)
-    made = tokens.rotate(
-        token,
+    return _kept(tx, token_to_rotate(tx, command))
+
+
+def token_to_rotate(fleet: FleetLook, command: commands.RotateToken) -> TokenChange:
+    """The token with its other secret. Changes nothing; `previews` asks it too."""
+    return tokens.rotate(
+        tokens.find(fleet.tokens, command.token_id),
         secret_hash=command.secret_hash,
         valid_ms=command.valid_ms,
         by=command.by,
-        now_ms=tx.now_ms,
+        now_ms=fleet.now_ms,
     )
-    return _kept(tx, made)
 
 
 def revoke_token(tx: Transaction, command: commands.RevokeToken) -> Token:

@@ -6,6 +6,7 @@ An order that can start at once does so in the same transaction, so guests see o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,6 +34,9 @@ from forewarn.core.model import (
 from forewarn.core.principal import PrincipalKind
 from forewarn.wire.instants import TimeInput, WindowInput
 from forewarn.wire.link_values import vm_traits
+
+if TYPE_CHECKING:
+    from forewarn.core.postponing import Postponement
 
 EVENT_TYPES_OF_HOSTS = (EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY)
 OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
@@ -330,26 +334,37 @@ def cancel_event(tx: Transaction, command: commands.CancelEvent) -> commands.Eve
 
 
 def postpone_event(tx: Transaction, command: commands.PostponeEvent) -> commands.EventPostponed:
-    from forewarn.core import postponing  # noqa: PLC0415 - most emulators postpone nothing
-
-    event_id = event_id_meant(tx, command.event_id)
-    scope, event = need_event(tx, event_id)
-    postponed = postponing.postpone(
-        scope,
-        event.event_id,
-        tx,
-        until_ms=command.until.to_come_ms(tx.now_ms),
-        reason=postponing.need_reason(command.reason),
-        by=command.by,
-        ids=tx.ids(),
-        now_ms=tx.now_ms,
-        policy=tx.policy,
-    )
+    scope, event = need_event(tx, event_id_meant(tx, command.event_id))
+    postponed = postponement(tx, command, scope, event.event_id, ids=tx.ids())
     tx.apply(postponed.decision)
     return commands.EventPostponed(
         event=need_event(tx, postponed.announced[0])[1],
         withdrawn=postponed.withdrawn,
         announced=postponed.announced,
+    )
+
+
+def postponement(
+    fleet: FleetLook,
+    command: commands.PostponeEvent,
+    scope: Scope,
+    event_id: str,
+    *,
+    ids: Iterator[str],
+) -> Postponement:
+    """What an order to postpone an event decides. Changes nothing; `previews` asks it too."""
+    from forewarn.core import postponing  # noqa: PLC0415 - most emulators postpone nothing
+
+    return postponing.postpone(
+        scope,
+        event_id,
+        fleet,
+        until_ms=command.until.to_come_ms(fleet.now_ms),
+        reason=postponing.need_reason(command.reason),
+        by=command.by,
+        ids=ids,
+        now_ms=fleet.now_ms,
+        policy=fleet.policy,
     )
 
 

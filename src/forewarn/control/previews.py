@@ -17,8 +17,15 @@ import msgspec
 from msgspec import Struct
 
 from forewarn.control import commands
+from forewarn.control.access_commands import token_to_make, token_to_rotate
 from forewarn.control.fleet_reader import FleetLook
-from forewarn.control.operator_commands import OfVm, degradation, maintenance, vm_order
+from forewarn.control.operator_commands import (
+    OfVm,
+    degradation,
+    maintenance,
+    postponement,
+    vm_order,
+)
 from forewarn.core import consent, document, explain, scheduling, tokens, webhooks
 from forewarn.core.access import Role
 from forewarn.core.errors import AlreadyEnded, EffectMoved, Invalid, NotFound
@@ -196,20 +203,8 @@ def _cancel_operation(fleet: FleetLook, order: commands.CancelOperation) -> Prev
 
 def _postponement(fleet: FleetLook, order: commands.PostponeEvent, own: Own = None) -> Preview:
     """The events that would be announced anew; an owner is told of those of his scopes."""
-    from forewarn.core import postponing  # noqa: PLC0415 - most emulators postpone nothing
-
     scope, event = need_open(fleet, order.event_id)
-    postponed = postponing.postpone(
-        scope,
-        event.event_id,
-        fleet,
-        until_ms=order.until.to_come_ms(fleet.now_ms),
-        reason=postponing.need_reason(order.reason),
-        by=order.by,
-        ids=_ids(),
-        now_ms=fleet.now_ms,
-        policy=fleet.policy,
-    )
+    postponed = postponement(fleet, order, scope, event.event_id, ids=_ids())
     after = fleet.after(postponed.decision)
     found = [(one, e) for one in postponed.decision.scopes for e in one.events]
     anew = [(one, e) for one, e in found if e.event_id in postponed.announced]
@@ -302,18 +297,7 @@ def _saying(
 
 
 def _new_token(fleet: FleetLook, order: commands.MakeToken) -> Preview:
-    terms = tokens.TokenTerms(
-        token_id=order.token_id,
-        name=order.name,
-        role=order.role,
-        scopes=order.scopes,
-        secret_hash=order.secret_hash,
-        valid_ms=order.valid_ms,
-        later=order.later,
-    )
-    made = tokens.make(
-        fleet.tokens, terms, scopes=fleet.scopes, by=order.by, now_ms=fleet.now_ms
-    ).token
+    made = token_to_make(fleet, order).token
     return Preview(
         token=PreviewedToken(
             name=made.name, role=made.role, scopes=made.scopes, expires_ms=made.expires_ms
@@ -324,13 +308,7 @@ def _new_token(fleet: FleetLook, order: commands.MakeToken) -> Preview:
 def _kept_token(fleet: FleetLook, order: commands.RotateToken | commands.RevokeToken) -> Preview:
     token = tokens.find(fleet.tokens, order.token_id)
     if isinstance(order, commands.RotateToken):
-        tokens.rotate(
-            token,
-            secret_hash=order.secret_hash,
-            valid_ms=order.valid_ms,
-            by=order.by,
-            now_ms=fleet.now_ms,
-        )
+        token_to_rotate(fleet, order)  # refuses what the order would
     return Preview(
         token=PreviewedToken(
             name=token.name,
