@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.operator_world import CALL_TIMEOUT_S, OperatorWorld, running
+from support.operator_world import CALL_TIMEOUT_S, TOKEN, OperatorWorld, running
 from support.webhook_world import receiving, says
 
 URL = "https://hooks.example.com/x?a=b"
@@ -24,8 +24,7 @@ class Person:
 
     def __init__(self, world: OperatorWorld, token: str | None = None) -> None:
         self._port = world.port
-        more = {} if token is None else {"token": token}
-        link = world.call("POST", "/v1/console/links", **more).json
+        link = world.call("POST", "/v1/console/links", token=token or TOKEN).json
         status, headers, _ = self._ask("GET", link["path"], cookie="")
         assert status == 200
         self._cookie = headers["set-cookie"].partition(";")[0]
