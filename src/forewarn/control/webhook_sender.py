@@ -40,7 +40,7 @@ from forewarn.wire.instance import ResourceLocation
 LOOK_EVERY_S = (
     1.0  # a webhook that waits looks whether it may go on: the clock may have been turned
 )
-KEEP_EVERY_MS = 250  # while it catches up; else after each request
+KEEP_EVERY_S = 0.25  # how far one has come is written no more often, and no later than this
 HIDDEN_LINES_MAX = 1_000  # lines that are not for it, before how far it has come is written
 TESTS_MAX = 4  # under way at a time
 OUTCOMES = ("taken", "refused", "unreachable")
@@ -128,10 +128,15 @@ class WebhookSender:
         return self._deliveries[webhook_id]
 
     def _published(self, changes: Sequence[Change]) -> None:
-        if any(change.webhooks or change.removed_webhooks for change in changes):
+        named = {one.webhook_id for change in changes for one in change.webhooks}
+        named.update(one for change in changes for one in change.removed_webhooks)
+        if named:
             self._told.set()
-        for delivery in self._deliveries.values():
-            delivery.told.set()
+        if any(change.lines for change in changes):
+            named.update(self._deliveries)
+        # Not all at each commit: most of them only say how far another webhook has come.
+        for webhook_id in named & self._deliveries.keys():
+            self._deliveries[webhook_id].told.set()
 
     async def post(self, webhook: Webhook, message: Message) -> ReceiverAnswer:
         """Send a message once."""
@@ -198,7 +203,7 @@ class Delivery:
         self._again_ms = 0  # when it may be sent
         self._failed_ms: int | None = None  # when it failed last
         self._streak = Streak()
-        self._kept_ms = 0  # when the position was written last
+        self._kept_s = 0.0  # when the position was written last, by the loop
         self._last: LastTry | None = None
         self._stuck = False  # it could not be written: nothing is sent until it can
 
@@ -288,9 +293,17 @@ class Delivery:
             return 0
         self._position = max(self._position, found.end)
         hidden = self._position - webhook.number
-        if (self._kept_behind(webhook) and not found.more) or hidden >= HIDDEN_LINES_MAX:
+        behind = self._kept_behind(webhook)
+        if hidden >= HIDDEN_LINES_MAX or (behind and self._keep_in_s() <= 0):
             await self._keep(webhook)
-        return 0 if found.more else None
+            return 0
+        if found.more:
+            return 0
+        return self._keep_in_s() if behind else None
+
+    def _keep_in_s(self) -> float:
+        """How long until it may be written again how far it has come."""
+        return max(0.0, self._kept_s + KEEP_EVERY_S - asyncio.get_running_loop().time())
 
     def _kept_behind(self, webhook: Webhook) -> bool:
         """Whether something was taken that is not written yet."""
@@ -319,7 +332,7 @@ class Delivery:
         self._message = self._since_ms = self._failed_ms = None
         self._again_ms, self._streak = 0, Streak()
         self._position = self._taken_to = message.last
-        if webhook.failures or self._now_ms() - self._kept_ms >= KEEP_EVERY_MS:
+        if webhook.failures or self._keep_in_s() <= 0:
             await self._keep(webhook)
 
     async def _failed(self, webhook: Webhook, step: TryAgain | GiveUp) -> None:
@@ -340,7 +353,7 @@ class Delivery:
 
     async def _keep(self, webhook: Webhook) -> None:
         """Write how far it has come. Raises Unavailable."""
-        self._kept_ms = self._now_ms()
+        self._kept_s = asyncio.get_running_loop().time()
         if self._position != webhook.number or webhook.failures:
             await self._note(webhook, Came(number=self._position))
 

@@ -121,7 +121,7 @@ class WebhookPages:
             webhooks=found["items"],
             formats=[one.value for one in WebhookFormat],
             kinds=[one.value for one in FactKind],
-            fields=fields or {},
+            fields=dict.fromkeys(_ADDED, "") | dict(fields or {}),
             refusal=refusal,
             key=str(uuid.uuid4()),
         )
