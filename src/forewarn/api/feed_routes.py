@@ -255,17 +255,19 @@ class _FeedStream(StreamingResponse):
         headers = dict(_STREAM_HEADERS)
         if where.own is not None:
             headers[FILTERED_HEADER] = "true"
+        self._seat = 0
         frames = _frames(feed, number, where, lambda: self._seat)
         super().__init__(frames, media_type=STREAM_CONTENT_TYPE, headers=headers)
         self._feed = feed
-        self._seat = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._feed.counting() as self._seat:
             await super().__call__(scope, receive, send)
 
 
-async def _frames(feed: Feed, number: int, where: FeedFilter, seat: int) -> AsyncIterator[bytes]:
+async def _frames(
+    feed: Feed, number: int, where: FeedFilter, seat: Callable[[], int]
+) -> AsyncIterator[bytes]:
     """The frames of one reader. What is hidden from it moves it on with the next heartbeat."""
     loop = asyncio.get_running_loop()
 
