@@ -264,20 +264,22 @@ class _FeedStream(StreamingResponse):
         headers = dict(_STREAM_HEADERS)
         if where.own is not None:
             headers[FILTERED_HEADER] = "true"
-        super().__init__((), media_type=STREAM_CONTENT_TYPE, headers=headers)
-        self._still = still
+        self._seat = 0
+        frames = _frames(feed, number, where, still, lambda: self._seat)
+        super().__init__(frames, media_type=STREAM_CONTENT_TYPE, headers=headers)
         self._feed = feed
-        self._number = number
-        self._where = where
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._feed.counting() as seat:
-            self.body_iterator = _frames(self._feed, self._number, self._where, self._still, seat)
+        with self._feed.counting() as self._seat:
             await super().__call__(scope, receive, send)
 
 
 async def _frames(
-    feed: Feed, number: int, where: FeedFilter, still: Callable[[], None], seat: int
+    feed: Feed,
+    number: int,
+    where: FeedFilter,
+    still: Callable[[], None],
+    seat: Callable[[], int],
 ) -> AsyncIterator[bytes]:
     """The frames of one reader. What is hidden from it moves it on with the next heartbeat.
 
@@ -295,7 +297,7 @@ async def _frames(
     yield _FIRST_FRAME if where.own is None else _FIRST_FRAME + _FILTERED_FRAME
     sent_s, newest = loop.time(), False
     while not feed.closed and number >= feed.journal.pruned_through:
-        ring = feed.next_ring(seat)
+        ring = feed.next_ring(seat())
         found = feed.chunk(number, where, join)
         if found is None:
             if newest:
