@@ -34,7 +34,7 @@ LOOKS_MAX = 20  # for one page; a reader who sees few of many lines asks again
 PACE_S = 0.05  # between two rings, so that readers take several lines at once
 # Of the connections that operators may have: others must get through beside them.
 FEED_READERS_MAX = 224
-WOKEN_AT_ONCE = 8  # readers; then everybody else has a turn
+WOKEN_AT_ONCE = 8  # readers; then guests have their turn
 CHUNKS_KEPT_MAX = 16
 HEARTBEAT_S = 15.0  # of a stream without lines; proxies cut what is silent for a minute
 
@@ -343,7 +343,7 @@ class Feed:
         self._ring_row(rung, 0)
 
     def _ring_row(self, rung: Sequence[asyncio.Event], row: int) -> None:
-        """Wake some readers, and the next ones after everybody else has had a turn."""
+        """Wake some readers, and the next ones after guests have had their turn."""
         rung[row].set()
         if row + 1 < len(rung) and max(self._seats, default=0) >= (row + 1) * WOKEN_AT_ONCE:
             asyncio.get_running_loop().call_soon(self._ring_row, rung, row + 1)

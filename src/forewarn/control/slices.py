@@ -1,4 +1,4 @@
-"""Long walks on the event loop, cut into slices: between two of them everybody else has a turn.
+"""Long walks on the event loop, cut into slices: between two of them guests are answered.
 
 A walk is a generator that yields where it may be interrupted. What it looks at may have changed
 when it goes on.
