@@ -52,7 +52,10 @@ def _receiving() -> Iterator[_Inbox]:
         def log_message(self, *_: object) -> None:
             return
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+    class Server(http.server.ThreadingHTTPServer):
+        request_queue_size = 256  # of five, the sixth connection at once waits for seconds
+
+    with Server(("127.0.0.1", 0), Receiver) as server:
         inbox.port = server.server_address[1]
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
