@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.adapters.sqlite.table_columns import Cell
-from forewarn.ports import ListFilter
+from forewarn.ports import Cell, ListFilter
 
 
 class ListQuery(Struct, frozen=True):
