@@ -348,6 +348,16 @@ class StoreFailed(Exception):  # noqa: N818 - says what is the case
         self.fatal = fatal
 
 
+class LeadershipLost(StoreFailed):
+    """This control leads no longer, or cannot know whether its last batch is durable.
+
+    It answers nothing of that batch with success, and writes nothing until it leads anew.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, fatal=True)
+
+
 class Store(Protocol):
     """Durable state. Writing belongs to one thread; reading to any."""
 
@@ -366,8 +376,8 @@ class Store(Protocol):
     def commit(self, batch: Batch, fence: Fence | None = None) -> None:
         """Write a batch whole. It is durable when this returns; else nothing of it was written.
 
-        Raises StaleRevision if a row is not as it was loaded, Unstorable if one cannot be, and
-        StoreFailed.
+        Raises StaleRevision if a row is not as it was loaded, Unstorable if one cannot be,
+        LeadershipLost if another control leads or it cannot be known, and StoreFailed.
         """
         ...
 
