@@ -38,10 +38,8 @@ from forewarn.core.model import (
 from forewarn.core.vm_profile import Priority
 from forewarn.ports import Change, Questions, StaleRevision, StoreFailed
 from forewarn.tables.folding import Counted, fold
-from forewarn.tables.rows import SPECS
 from forewarn.tables.statements import named_queries
-from forewarn.tables.steps import Way
-from support.batches import folded, keep
+from support.batches import folded, keep, ways_of_tables
 from support.journal import lines_of, worded
 from support.store_values import Values
 
@@ -69,7 +67,7 @@ def schema() -> str:
 
 
 def test_every_query_is_one_statement_that_the_schema_can_run() -> None:
-    written = {f"{name} {way}": getattr(statements(name), way) for name in SPECS for way in Way}
+    written = {f"{name} {way}": getattr(statements(name), way) for name, way in ways_of_tables()}
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate(connection)
         for name, statement in {**named_queries(), **written}.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,15 +10,7 @@ import pytest
 
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.ports import Store
-from support.postgres_server import PostgresServer, leading_store, shared_server
-
-
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """The PostgreSQL that all workers of this run share."""
-    own = tmp_path_factory.getbasetemp()
-    with shared_server(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) as server:
-        yield server
+from support.postgres_server import leading_store
 
 
 @pytest.fixture(params=["file", "memory", "postgres"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from forewarn.ports import Batch, Change, Store
 from forewarn.tables.folding import Counted, fold
+from forewarn.tables.rows import SPECS
+from forewarn.tables.steps import Way
 
 
 def folded(store: Store, *changes: Change) -> Batch:
@@ -14,3 +16,14 @@ def folded(store: Store, *changes: Change) -> Batch:
 def keep(store: Store, *changes: Change) -> None:
     """Commit these changes together."""
     store.commit(folded(store, *changes))
+
+
+def ways_of_tables() -> list[tuple[str, Way]]:
+    """Every way in which a table may be written, by its name."""
+    return [
+        (name, way)
+        for name, spec in SPECS.items()
+        for way in Way
+        if way in (Way.DELETE, Way.INSERT)
+        or (spec.changing() and not (spec.locked and way is Way.UPSERT))
+    ]

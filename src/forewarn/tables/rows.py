@@ -97,6 +97,11 @@ class TableSpec(Struct, frozen=True, kw_only=True):
     first_stays: bool = False
     must_be_there: bool = False  # what is deleted
 
+    @property
+    def locked(self) -> bool:
+        """Whether its rows have a revision: they are inserted or updated, never upserted."""
+        return REVISION_BEFORE in self.looked_at()
+
     def changing(self) -> tuple[str, ...]:
         """The columns that a later write changes."""
         return tuple(c for c in self.columns if c not in self.key and c not in self.keeps)
