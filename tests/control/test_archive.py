@@ -9,6 +9,7 @@ import pytest
 from forewarn.control import archive
 from forewarn.control.commands import Prune
 from forewarn.control.transaction import Transaction
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import AlreadyEnded, NotFound
 from forewarn.core.model import EventType
 from forewarn.core.principal import CLOCK
@@ -172,7 +173,7 @@ def test_what_the_store_cannot_hold_costs_no_other_command_its_commit(cloud: Res
     def no_row_can_hold_this(tx: Transaction) -> None:
         tx.remember(RememberedAnswer(key="\ud800", fingerprint="", answer="", at_ms=1))
 
-    hosts = [ordered.close_host(host, by="op") for host in ("h1", "h2", "h3")]
+    hosts: list[Wanted[Any]] = [ordered.close_host(h, by="op") for h in ("h1", "h2", "h3")]
     hosts.insert(1, ordered.wanted(no_row_can_hold_this))
     results = cloud.writer.run(hosts)
     assert [type(done.error) for done in results] == [type(None), Unstorable] + [type(None)] * 2
