@@ -39,7 +39,7 @@ from forewarn.core.vm_profile import Priority
 from forewarn.ports import Change, Questions, StaleRevision, StoreFailed
 from forewarn.tables.folding import Counted, fold
 from forewarn.tables.statements import named_queries
-from support.batches import folded, keep, ways_of_tables
+from support.batches import Keeper, folded, keep, ways_of_tables
 from support.journal import lines_of, worded
 from support.store_values import Values
 
@@ -250,11 +250,12 @@ def test_more_readers_than_connections_all_get_their_answer(store: SqliteStore) 
             answers.append(store.journal_end() >= heartbeat)
 
     readers = [threading.Thread(target=read) for _ in range(READERS_MAX * 2)]
+    keeper = Keeper(store)
     for reader in readers:
         reader.start()
     for number in range(1, 200):
         fact = Fact(kind=FactKind.DOWNTIME, at_ms=number)
-        keep(store, Change(heartbeat_ms=number, lines=lines_of([fact], after=number - 1)))
+        keeper.keep(Change(heartbeat_ms=number, lines=lines_of([fact], after=number - 1)))
     done.set()
     for reader in readers:
         reader.join()

@@ -38,7 +38,7 @@ from forewarn.ports import (
     StoreFailed,
     Unstorable,
 )
-from support.batches import folded, keep
+from support.batches import Keeper, folded, keep
 from support.journal import lines_of
 from support.store_values import StoreWorld, Values, is_open, open_part
 
@@ -475,10 +475,10 @@ def test_any_thread_reads_what_is_committed_while_batches_are(store: Store) -> N
             snapshot = store.load()
             seen.append((snapshot.heartbeat_ms or 0, snapshot.journal.end))
 
-    reader = threading.Thread(target=read)
+    reader, keeper = threading.Thread(target=read), Keeper(store)
     reader.start()
     for number in range(1, 20):
-        keep(store, Change(heartbeat_ms=number, lines=lines_of([fact], after=number - 1)))
+        keeper.keep(Change(heartbeat_ms=number, lines=lines_of([fact], after=number - 1)))
     done.set()
     reader.join()
     assert all(heartbeat == end for heartbeat, end in seen)

@@ -18,6 +18,19 @@ def keep(store: Store, *changes: Change) -> None:
     store.commit(folded(store, *changes))
 
 
+class Keeper:
+    """Commits changes as a writer does: what it counts is loaded once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._counted = Counted.after(store.load())
+
+    def keep(self, *changes: Change) -> None:
+        folding = fold(changes, self._counted)
+        self._store.commit(folding.batch())
+        folding.committed()
+
+
 def ways_of_tables() -> list[tuple[str, Way]]:
     """Every way in which a table may be written, by its name."""
     return [
