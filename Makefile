@@ -9,12 +9,14 @@ SEEDS ?= 200
 ROOT_FOLDERS := :/usr/local/sbin:/usr/sbin:/sbin
 export PATH := $(PATH)$(ROOT_FOLDERS)
 # libvirt's Python package is built against libvirt's headers, where the system has them.
-EXTRAS := dev,hosts,oidc$(if $(shell pkg-config --exists libvirt 2> /dev/null && echo yes),$(comma)libvirt)
+EXTRAS := dev,hosts,oidc,postgres$(if $(shell pkg-config --exists libvirt 2> /dev/null && echo yes),$(comma)libvirt)
 
 # What the guest's steps are tested against; a test whose program is missing is skipped and says so.
 PACKAGES := exim4-daemon-light haproxy iproute2 openssl rsyslog systemd util-linux
 # What other tests run: a browser, the commands of the docs, faults at a system call, polkit's JavaScript.
 PACKAGES += chromium curl nodejs openssh-client strace
+# A server for the store on PostgreSQL. The cluster that the package may start is not used.
+PACKAGES += postgresql
 # promtool, which looks at the alerts in packaging/prometheus.
 PACKAGES += prometheus
 # Another packager's kubectl does as well, and Debian's cannot be installed beside it.

@@ -5,9 +5,16 @@ The first process draws it before it starts the others, which find it in their e
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 
 from simulation import seeds
+
+if TYPE_CHECKING:
+    from support.postgres_server import PostgresServer
 
 
 def pytest_configure() -> None:
@@ -29,3 +36,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if any(played):
         terminalreporter.section("simulation")
         terminalreporter.write_line(seeds.told())
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """The PostgreSQL that all workers of this run share."""
+    from support.postgres_server import shared_server  # noqa: PLC0415 - few tests need it
+
+    own = tmp_path_factory.getbasetemp()
+    with shared_server(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) as server:
+        yield server

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.ports import Change, StoreFailed
+from support.batches import keep
 from support.journal import lines_of, worded
 
 FILL_ROUNDS_MAX = 2_000
@@ -28,11 +29,9 @@ def attempt(store: SqliteStore, number: int, words: str = "") -> StoreFailed | N
     """Commit one change; say whether it holds."""
     fact = worded(number, words)
     try:
-        store.begin()
-        store.save(Change(heartbeat_ms=number, lines=lines_of([fact], after=store.journal_end())))
-        store.commit()
+        lines = lines_of([fact], after=store.journal_end())
+        keep(store, Change(heartbeat_ms=number, lines=lines))
     except StoreFailed as failed:
-        store.rollback()
         say("failed fatal" if failed.fatal else "failed mild")
         return failed
     say(f"committed {number}")

@@ -239,9 +239,12 @@ def test_no_test_asserts_a_wall_time_that_a_busy_machine_can_exceed() -> None:
 
 
 def test_every_named_query_is_used() -> None:
-    sql = text_of(ROOT / "src/forewarn/adapters/sqlite/sql/queries.sql")
+    sql = text_of(ROOT / "src/forewarn/tables/sql/queries.sql")
     named = set(re.findall(r"^-- name: (\w+)$", sql, re.MULTILINE))
-    code = "\n".join(text_of(path) for path in python("src/forewarn/adapters/"))
+    code = "\n".join(
+        text_of(path)
+        for path in (*python("src/forewarn/adapters/"), *python("src/forewarn/tables/"))
+    )
     assert len(named) > 1
     assert {name for name in named if f'"{name}"' not in code} == set()
 

@@ -1,7 +1,6 @@
 """What the control plane asks of the outside world, as Protocols. Implementations are adapters.
 
-Only Protocols and the values they exchange live here. `Store` has one product implementation
-(SQLite); its second is the crashing store of the simulation.
+Only Protocols and the values they exchange live here.
 """
 
 from __future__ import annotations
@@ -178,6 +177,20 @@ class Epoch(Struct, frozen=True):
     first_commit: int
 
 
+class Numbers(Struct, frozen=True, kw_only=True):
+    """What a writer goes on counting from.
+
+    `events` and `operations` are the highest numbers that were given. `open_events` are the numbers
+    of the open ones, by id. `positions` are the places of the VMs of a scope in its order, of those
+    scopes alone where they are not 1, 2, 3 and so on.
+    """
+
+    events: int = 0
+    operations: int = 0
+    open_events: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """What was durable when the store was opened. Events and operations are the open ones.
 
@@ -202,6 +215,77 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     tokens: tuple[Token, ...] = ()
     webhooks: tuple[Webhook, ...] = ()
     journal: JournalExtent = JournalExtent()
+    numbers: Numbers = Numbers()
+
+
+class Questions(Struct, frozen=True, kw_only=True):
+    """What commands want to know of what is no longer open, asked together.
+
+    `keys` are idempotency keys; `events` and `operations` whole ids; `event_ids` and
+    `operation_ids` beginnings of ids, of which `ids_max` are wanted each. `prunable_before_ms` asks
+    for a slice of what ended before that.
+    """
+
+    keys: frozenset[str] = frozenset()
+    events: frozenset[str] = frozenset()
+    operations: frozenset[str] = frozenset()
+    event_ids: frozenset[str] = frozenset()
+    operation_ids: frozenset[str] = frozenset()
+    ids_max: int = 0
+    prunable_before_ms: int | None = None
+
+    def __bool__(self) -> bool:
+        by_name = self.keys or self.events or self.operations
+        begun = self.event_ids or self.operation_ids
+        return bool(by_name or begun or self.prunable_before_ms is not None)
+
+
+class Recalled(Struct, frozen=True, kw_only=True):
+    """What there is of what was asked for, as last committed; the rest was never there, or is gone.
+
+    `event_ids` and `operation_ids` are by the beginning that was asked for, in order.
+    """
+
+    remembered: Mapping[str, RememberedAnswer] = field(default_factory=dict)
+    events: Mapping[str, ScheduledEvent] = field(default_factory=dict)
+    operations: Mapping[str, Operation] = field(default_factory=dict)
+    event_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    operation_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prunable: Prunable = Prunable()
+
+
+Cell = str | int | None
+Cells = Mapping[str, Cell]  # of one row, by column
+
+
+class TableWrites(Struct, frozen=True):
+    """What a batch does to one table: each row once, in this order.
+
+    `deleted` are the keys of rows, the others whole rows. What is `updated` must be there and be as
+    it was when it was loaded; what is `upserted` may be there.
+    """
+
+    deleted: tuple[Cells, ...] = ()
+    inserted: tuple[Cells, ...] = ()
+    updated: tuple[Cells, ...] = ()
+    upserted: tuple[Cells, ...] = ()
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """Everything that one commit writes, as rows (made by `tables.folding`).
+
+    `commit` is its number, the one after the last. `pruned` goes after everything else is written.
+    """
+
+    commit: int
+    tables: Mapping[str, TableWrites]
+    pruned: Prunable | None = None
+
+
+class Fence(Struct, frozen=True):
+    """Under which leadership a batch is written. A store of one control knows none."""
+
+    epoch: int
 
 
 class ListedEvent(Struct, frozen=True, kw_only=True):
@@ -247,7 +331,14 @@ EVERYTHING = ListFilter()
 
 
 class StaleRevision(Exception):  # noqa: N818 - says what is the case
-    """Another write changed the aggregate since it was loaded. Nothing of this change was saved."""
+    """Another write changed the aggregate since it was loaded. Nothing of this batch was saved."""
+
+
+class Unstorable(AssertionError):  # noqa: N818 - says what is the case
+    """A change breaks a constraint: a bug of ours, never a user's or the disk's.
+
+    Nothing of its batch was saved.
+    """
 
 
 class StoreFailed(Exception):  # noqa: N818 - says what is the case
@@ -261,8 +352,18 @@ class StoreFailed(Exception):  # noqa: N818 - says what is the case
         self.fatal = fatal
 
 
+class LeadershipLost(StoreFailed):
+    """This control leads no longer, or cannot know whether its last batch is durable.
+
+    It answers nothing of that batch with success, and writes nothing until it leads anew.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, fatal=True)
+
+
 class Store(Protocol):
-    """Durable state. The writing half belongs to one thread; the reading half to any."""
+    """Durable state. Writing belongs to one thread; reading to any."""
 
     def load(self) -> Snapshot:
         """Everything that is open."""
@@ -276,54 +377,16 @@ class Store(Protocol):
         """A life of control begins: the next commit is the first one of this epoch."""
         ...
 
-    def begin(self) -> None:
-        """Open the transaction that `commit` or `rollback` ends. May raise StoreFailed."""
-        ...
+    def commit(self, batch: Batch, fence: Fence | None = None) -> None:
+        """Write a batch whole. It is durable when this returns; else nothing of it was written.
 
-    def save(self, change: Change) -> None:
-        """Write one change, whole or not at all (a savepoint). StaleRevision or StoreFailed.
-
-        Its lines go on where the journal ends.
+        Raises StaleRevision if a row is not as it was loaded, Unstorable if one cannot be,
+        LeadershipLost if another control leads or it cannot be known, and StoreFailed.
         """
         ...
 
-    def commit(self) -> None:
-        """Durable when it returns. StoreFailed otherwise, and then nothing since begin holds."""
-        ...
-
-    def rollback(self) -> None:
-        """Forget everything since begin. Never raises."""
-        ...
-
-    def remembered(self, key: str) -> RememberedAnswer | None:
-        """The answer kept under an idempotency key, also one saved since begin."""
-        ...
-
-    def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
-        """Those of the (upper-case) ids that the scope has or ever had, also since begin."""
-        ...
-
-    def prunable(self, before_ms: int) -> Prunable:
-        """A slice of what ended before that, oldest first, also as saved since begin.
-
-        Nothing of it is open, or belongs to what is open.
-        """
-        ...
-
-    def kept_event(self, event_id: str) -> ScheduledEvent | None:
-        """An event, open or ended, also as saved since begin."""
-        ...
-
-    def kept_operation(self, operation_id: str) -> Operation | None:
-        """An operation, open or ended, also as saved since begin."""
-        ...
-
-    def kept_event_ids(self, beginning: str, limit: int) -> Sequence[str]:
-        """Ids of events, open or ended, that begin so, by id; also as saved since begin."""
-        ...
-
-    def kept_operation_ids(self, beginning: str, limit: int) -> Sequence[str]:
-        """The same of operations."""
+    def recall(self, questions: Questions) -> Recalled:
+        """What is kept of what is asked for, as last committed."""
         ...
 
     def event(self, event_id: str) -> ScheduledEvent | None:

@@ -28,17 +28,12 @@ from forewarn.adapters.sqlite.database_mark import MARK_NAME
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import EVERYTHING, Change, StoreFailed
+from support.batches import keep
 from support.clock import ManualClock
 from support.journal import lines_of, said
 from support.store_values import Values
 
 NOW_MS = 1_700_000_000_000
-
-
-def commit(store: SqliteStore, change: Change) -> None:
-    store.begin()
-    store.save(change)
-    store.commit()
 
 
 def filled(folder: Path) -> tuple[SqliteStore, tuple[Scope, ...]]:
@@ -47,9 +42,9 @@ def filled(folder: Path) -> tuple[SqliteStore, tuple[Scope, ...]]:
     scopes = tuple(values.scope() for _ in range(5))
     store = SqliteStore.in_folder(folder)
     hosts, operation = tuple((None, values.host()) for _ in range(3)), values.operation()
-    commit(store, Change(scopes=tuple((None, scope) for scope in scopes), hosts=hosts))
+    keep(store, Change(scopes=tuple((None, scope) for scope in scopes), hosts=hosts))
     lines = lines_of([values.fact()])
-    commit(store, Change(operations=((None, operation),), heartbeat_ms=7, lines=lines))
+    keep(store, Change(operations=((None, operation),), heartbeat_ms=7, lines=lines))
     return store, scopes
 
 
@@ -67,7 +62,7 @@ def test_a_backup_holds_everything_committed_and_is_one_private_file(
     in_file = kind == "file"
     store = SqliteStore.in_folder(tmp_path / "a") if in_file else SqliteStore.in_memory()
     values = Values(2)
-    commit(store, Change(scopes=((None, values.scope()),), heartbeat_ms=5))
+    keep(store, Change(scopes=((None, values.scope()),), heartbeat_ms=5))
     (tmp_path / "backups").mkdir()
     target = tmp_path / "backups" / "b.db"
     store.backup(target)
@@ -83,10 +78,9 @@ def test_a_backup_holds_everything_committed_and_is_one_private_file(
 
 def test_a_backup_does_not_hold_what_is_not_committed(tmp_path: Path) -> None:
     store, _ = filled(tmp_path / "a")
-    store.begin()
-    store.save(Change(heartbeat_ms=99))
-    store.backup(tmp_path / "b.db")
-    store.commit()
+    with store._database.transaction():
+        store._database.write_all("UPDATE meta SET value = '99'", [{}])
+        store.backup(tmp_path / "b.db")
     store.close()
     restore(tmp_path / "b.db", tmp_path / "c")
     restored = SqliteStore.in_folder(tmp_path / "c")
@@ -97,7 +91,7 @@ def test_a_backup_does_not_hold_what_is_not_committed(tmp_path: Path) -> None:
 def test_a_backup_taken_while_another_thread_writes_is_of_one_instant(tmp_path: Path) -> None:
     """Each commit writes a heartbeat and as many facts in all; a torn copy would differ."""
     store = SqliteStore.in_folder(tmp_path / "a")
-    commit(store, Change(inventory="x" * 2_000_000))  # so that a copy takes a while
+    keep(store, Change(inventory="x" * 2_000_000))  # so that a copy takes a while
     stop = threading.Event()
     begun = threading.Event()
 
@@ -107,7 +101,7 @@ def test_a_backup_taken_while_another_thread_writes_is_of_one_instant(tmp_path: 
             number += 1
             fact = Fact(kind=FactKind.DOWNTIME, at_ms=number)
             lines = lines_of([fact], after=number - 1)
-            commit(store, Change(heartbeat_ms=number, lines=lines))
+            keep(store, Change(heartbeat_ms=number, lines=lines))
             begun.set()
 
     writing = threading.Thread(target=write)
@@ -179,7 +173,7 @@ def test_a_backup_that_cannot_be_written_leaves_nothing_and_the_store_goes_on(
     with pytest.raises(StoreFailed) as failed:
         store.backup(tmp_path / "no such folder" / "b.db")
     assert not failed.value.fatal
-    commit(store, Change(heartbeat_ms=8))
+    keep(store, Change(heartbeat_ms=8))
     store.close()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
@@ -269,7 +263,7 @@ def test_a_folder_in_use_is_not_restored_over(tmp_path: Path) -> None:
 def test_an_existing_database_is_refused_or_kept_aside(tmp_path: Path) -> None:
     backup = backup_of(tmp_path / "a", tmp_path / "b.db")
     store = SqliteStore.in_folder(tmp_path / "a")
-    commit(store, Change(heartbeat_ms=8))
+    keep(store, Change(heartbeat_ms=8))
     store.close()
     with pytest.raises(FileExists, match="say --force; the old one is then kept aside"):
         restore(backup, tmp_path / "a")
@@ -321,7 +315,7 @@ def with_more(folder: Path) -> dict[str, int]:
     moved = store.load().scopes[0]
     further = replace(moved, revision=moved.revision + 1, incarnation=moved.incarnation + 40)
     new = Scope(name="new", kind=ScopeKind.STANDALONE, incarnation=7)
-    commit(store, Change(scopes=((moved, further), (None, new))))
+    keep(store, Change(scopes=((moved, further), (None, new))))
     store.close()
     return incarnations(folder)
 
@@ -343,7 +337,7 @@ def test_what_a_killed_service_had_only_in_its_wal_counts_in_a_restore(tmp_path:
     store = SqliteStore.in_folder(tmp_path / "a")
     moved = store.load().scopes[0]
     further = replace(moved, revision=moved.revision + 1, incarnation=moved.incarnation + 40)
-    commit(store, Change(scopes=((moved, further),)))
+    keep(store, Change(scopes=((moved, further),)))
     (tmp_path / "killed").mkdir()
     for name in (DATABASE_NAME, f"{DATABASE_NAME}-wal"):
         content = (tmp_path / "a" / name).read_bytes()

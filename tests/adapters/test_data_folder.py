@@ -36,15 +36,14 @@ from forewarn.adapters.sqlite.data_folder import (
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import ActionKind
 from forewarn.ports import Change
+from support.batches import keep
 from support.journal import lines_of, worded
 
 
 def make(folder: Path) -> Path:
     """A database with something in it, closed. Returns its file."""
     store = SqliteStore.in_folder(folder)
-    store.begin()
-    store.save(Change(heartbeat_ms=1, lines=lines_of(worded(n, "y" * 500) for n in range(99))))
-    store.commit()
+    keep(store, Change(heartbeat_ms=1, lines=lines_of(worded(n, "y" * 500) for n in range(99))))
     store.close()
     return folder / DATABASE_NAME
 

@@ -42,15 +42,10 @@ from forewarn.adapters.sqlite.database_mark import (
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Change
+from support.batches import keep
 from support.journal import lines_of
 from support.killed_at import killed_at_each_step
 from support.waiting import wait_until
-
-
-def commit(store: SqliteStore, change: Change) -> None:
-    store.begin()
-    store.save(change)
-    store.commit()
 
 
 def move(store: SqliteStore, times: int = 1) -> None:
@@ -59,11 +54,11 @@ def move(store: SqliteStore, times: int = 1) -> None:
         found = store.load().scopes
         if not found:
             scope = Scope(name="s", kind=ScopeKind.STANDALONE)
-            commit(store, Change(scopes=((None, scope),)))
+            keep(store, Change(scopes=((None, scope),)))
             continue
         scope = found[0]
         further = replace(scope, revision=scope.revision + 1, incarnation=scope.incarnation + 1)
-        commit(store, Change(scopes=((scope, further),)))
+        keep(store, Change(scopes=((scope, further),)))
 
 
 def made(folder: Path, times: int = 5) -> Path:
@@ -211,7 +206,7 @@ def test_a_mark_with_a_checksum_is_replaced_before_the_wal_is_moved_and_keeps_no
     assert mark_of(tmp_path).file_sum is not None
     facts = tuple(Fact(kind=FactKind.DOWNTIME, at_ms=1) for _ in range(CHECKPOINT_AFTER_ROWS))
     file = (tmp_path / DATABASE_NAME).read_bytes()
-    commit(store, Change(lines=lines_of(facts)))
+    keep(store, Change(lines=lines_of(facts)))
     assert (tmp_path / DATABASE_NAME).read_bytes() == file
 
     def moved() -> bool:
@@ -359,7 +354,7 @@ def test_a_bit_inside_a_value_of_the_file_is_seen(tmp_path: Path, state: str) ->
     """SQLite has no checksum for its pages: it would read another incarnation, or another name."""
     folder = made(tmp_path / "a")
     with closing(SqliteStore.in_folder(folder)) as store:
-        commit(store, Change(inventory="the-words-of-the-operator"))
+        keep(store, Change(inventory="the-words-of-the-operator"))
     if state == "killed":
         folder = killed(folder, tmp_path / "k")
     content = (folder / DATABASE_NAME).read_bytes()

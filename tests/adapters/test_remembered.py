@@ -6,14 +6,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from forewarn.adapters.sqlite.store import REMEMBERED_DELETED_MAX, REMEMBERED_MS, SqliteStore
-from forewarn.ports import Change, RememberedAnswer
-
-
-def commit(store: SqliteStore, change: Change) -> None:
-    store.begin()
-    store.save(change)
-    store.commit()
+from forewarn.adapters.sqlite.store import SqliteStore
+from forewarn.ports import Change, Questions, RememberedAnswer
+from forewarn.tables.steps import REMEMBERED_DELETED_MAX, REMEMBERED_MS
+from support.batches import keep
 
 
 def test_an_answer_is_kept_for_its_time_and_cleared_away_by_later_ones(tmp_path: Path) -> None:
@@ -24,18 +20,22 @@ def test_an_answer_is_kept_for_its_time_and_cleared_away_by_later_ones(tmp_path:
         for n in range(2 * REMEMBERED_DELETED_MAX)
     ]
     for one in old:
-        commit(store, Change(remembered=one))
+        keep(store, Change(remembered=one))
     last_ms = REMEMBERED_MS + old[-1].at_ms
 
-    def kept() -> list[str]:
-        return [one.key for one in old if store.remembered(one.key) is not None]
+    def recalled(*keys: str) -> set[str]:
+        return set(store.recall(Questions(keys=frozenset(keys))).remembered)
 
-    commit(store, Change(remembered=replace(old[0], key="in time", at_ms=REMEMBERED_MS)))
+    def kept() -> list[str]:
+        found = recalled(*(one.key for one in old))
+        return [one.key for one in old if one.key in found]
+
+    keep(store, Change(remembered=replace(old[0], key="in time", at_ms=REMEMBERED_MS)))
     assert kept() == [one.key for one in old]
-    commit(store, Change(remembered=replace(old[0], key="later", at_ms=last_ms)))
+    keep(store, Change(remembered=replace(old[0], key="later", at_ms=last_ms)))
     assert kept() == [one.key for one in old[REMEMBERED_DELETED_MAX:]]
-    commit(store, Change(remembered=replace(old[0], key="latest", at_ms=last_ms)))
+    keep(store, Change(remembered=replace(old[0], key="latest", at_ms=last_ms)))
     assert kept() == [old[-1].key]
-    assert all(store.remembered(key) is not None for key in ("in time", "later", "latest"))
-    commit(store, Change(remembered=replace(old[0], at_ms=last_ms)))  # its key is free again
+    assert recalled("in time", "later", "latest") == {"in time", "later", "latest"}
+    keep(store, Change(remembered=replace(old[0], at_ms=last_ms)))  # its key is free again
     store.close()

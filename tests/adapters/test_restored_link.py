@@ -25,6 +25,7 @@ from forewarn.adapters.sqlite.store_check import Finding, check_backup
 from forewarn.core import membership
 from forewarn.core.membership import Members
 from forewarn.ports import Change
+from support import batches
 from support.clock import ManualClock
 from support.killed_at import killed_at_each_step
 
@@ -54,9 +55,7 @@ def keep(folder: Path, members: Members) -> None:
 def control_in(folder: Path, *names: str, authority: str = "ours") -> Path:
     """A data folder of a control that these hosts have joined."""
     store = SqliteStore.in_folder(folder)
-    store.begin()
-    store.save(Change(heartbeat_ms=7))
-    store.commit()
+    batches.keep(store, Change(heartbeat_ms=7))
     store.close()
     keep(folder, members_of(*names))
     (folder / "link" / "authority.key").write_text(f"the key of {authority}")

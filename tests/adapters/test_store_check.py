@@ -15,6 +15,7 @@ from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.sqlite.store_check import Finding, check_backup, check_folder
 from forewarn.core.membership import Members
 from forewarn.ports import Change, FirstRead
+from support.batches import keep
 from support.journal import lines_of
 from support.store_values import Values
 
@@ -23,17 +24,16 @@ def filled(folder: Path) -> SqliteStore:
     """A store in use, with some of everything in it, and what a control has beside it."""
     values = Values(1)
     store = SqliteStore.in_folder(folder)
-    store.begin()
-    store.save(
+    keep(
+        store,
         Change(
             scopes=tuple((None, values.scope()) for _ in range(5)),
             hosts=tuple((None, values.host()) for _ in range(3)),
             operations=((None, values.operation()),),
             lines=lines_of(values.fact() for _ in range(10)),
             first_reads=(FirstRead(event_id="E", vm="v", scope="s", read_ms=1),),
-        )
+        ),
     )
-    store.commit()
     members = MembersFile(folder / "link")
     members.load()
     members.keep(Members())

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from forewarn.adapters.sqlite import rows
 from forewarn.adapters.sqlite.data_folder import migrate
-from forewarn.adapters.sqlite.table_columns import StoreTable, flat
+from forewarn.adapters.sqlite.writing import statements_of
 from forewarn.core.model import Scope, ScopeHold, ScopeKind, Vm
 from forewarn.core.vm_profile import VmProfile
+from forewarn.tables import rows
+from forewarn.tables.columns import StoreTable, flat
+from forewarn.tables.rows import SPECS, spec_of
 
 TABLES = [table for table in vars(rows).values() if isinstance(table, StoreTable)]
-# What a statement numbers by itself.
-NUMBERED = {"scheduled_event": {"sequence"}, "operation": {"sequence"}, "journal": {"number"}}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ def test_a_table_has_the_columns_of_its_value_and_no_other(
     table: StoreTable[object], database: sqlite3.Connection
 ) -> None:
     found = {row["name"] for row in database.execute(f"PRAGMA table_info({table.name})")}
-    assert {*table.columns, *NUMBERED.get(table.name, ())} == found
+    spec = SPECS.get(table.name)
+    assert {*table.columns, *(spec.columns if spec is not None else ())} == found
 
 
 def test_a_value_in_a_value_is_columns_of_the_same_row() -> None:
@@ -68,11 +69,12 @@ def test_a_value_that_may_be_missing_is_null_in_each_of_its_columns() -> None:
 def test_a_field_that_is_added_to_a_value_is_written_without_another_word() -> None:
     table = StoreTable("thing", Thing, parts=(flat("part", Part),))
     assert table.columns == ("name", "size", "ready", "words")
-    assert ":size" in table.insert()
-    assert "size = :size" in table.update(key=("name",), where="name = :name", made={})
+    written = statements_of(spec_of(table, "name"))
+    assert ":size" in written.insert
+    assert "size = :size" in written.update
     thing = Thing("a", Part(3), ready=True, words=("x",))
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.row_factory = sqlite3.Row
         connection.execute("CREATE TABLE thing (name TEXT, size BIGINT, ready BIGINT, words TEXT)")
-        connection.execute(table.insert(), table.cells(thing))
+        connection.execute(written.insert, table.cells(thing))
         assert table.value(connection.execute("SELECT * FROM thing").fetchone()) == thing

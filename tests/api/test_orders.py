@@ -13,7 +13,7 @@ from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control.event_ids import only_one
 from forewarn.core.errors import Invalid
 from forewarn.core.model import Outcome
-from forewarn.ports import StoreFailed
+from forewarn.ports import Batch, Fence, StoreFailed
 from support.events import KEYS_OF_AN_EVENT
 from support.operator_world import FLEET, OperatorWorld, running
 from support.ordered import WHY
@@ -311,10 +311,10 @@ class FullStore(SqliteStore):
 
     full = False
 
-    def commit(self) -> None:
+    def commit(self, batch: Batch, fence: Fence | None = None) -> None:
         if self.full:
             raise StoreFailed("no space left on device", fatal=False)
-        super().commit()
+        super().commit(batch, fence)
 
 
 def test_an_order_that_cannot_be_kept_is_503_and_can_be_sent_again() -> None:

@@ -1,16 +1,15 @@
-"""What every Store keeps: run against SQLite in a file and in memory."""
+"""What every Store keeps: run against each store that there is (`conftest`)."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
 
-from forewarn.adapters.sqlite.database import Unstorable
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import (
     Fact,
@@ -31,32 +30,21 @@ from forewarn.ports import (
     FirstRead,
     JournalLine,
     ListFilter,
+    Questions,
+    Recalled,
     RememberedAnswer,
     StaleRevision,
     Store,
     StoreFailed,
+    Unstorable,
 )
+from support.batches import Keeper, folded, keep
 from support.journal import lines_of
-from support.store_values import Values, is_open, open_part
+from support.store_values import StoreWorld, Values, is_open, open_part
 
 T = TypeVar("T")
 
 A_LOT = 10_000
-
-
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteStore]:
-    in_file = request.param == "file"
-    made = SqliteStore.in_folder(tmp_path / "data") if in_file else SqliteStore.in_memory()
-    yield made
-    made.close()
-
-
-def commit(store: Store, *changes: Change) -> None:
-    store.begin()
-    for change in changes:
-        store.save(change)
-    store.commit()
 
 
 def only(field: str, before: object, after: object) -> Change:
@@ -65,10 +53,10 @@ def only(field: str, before: object, after: object) -> Change:
     return Change(**pairs)
 
 
-def raised(store: Store, change: Change) -> Exception | None:
-    """Save inside an open transaction and say how it was refused."""
+def refused(store: Store, *changes: Change) -> Exception | None:
+    """Commit these changes and say how that was refused."""
     try:
-        store.save(change)
+        keep(store, *changes)
     except (StaleRevision, Unstorable) as error:
         return error
     return None
@@ -86,63 +74,12 @@ def operations(store: Store, where: ListFilter, *, open_only: bool, limit: int) 
     return [one.operation for one in store.operations(where, open_only=open_only, limit=limit)]
 
 
-class StoreWorld:
-    """Everything that was saved, beside the store, to compare with."""
-
-    def __init__(self, seed: int) -> None:
-        self.values = Values(seed)
-        self.scopes: dict[str, Scope] = {}
-        self.hosts: dict[str, Host] = {}
-        self.operations: dict[str, Operation] = {}
-        self.events: dict[str, ScheduledEvent] = {}
-        self.facts: list[Fact] = []
-
-    def grow(self) -> Change:
-        """A change that adds some of everything."""
-        values = self.values
-        return Change(
-            scopes=tuple((None, values.scope()) for _ in range(3)),
-            hosts=tuple((None, values.host()) for _ in range(2)),
-            operations=tuple((None, values.operation()) for _ in range(2)),
-            lines=lines_of((values.fact() for _ in range(3)), after=len(self.facts)),
-            heartbeat_ms=values.any(int),
-            inventory=values.any(str),
-        )
-
-    def evolve(self) -> Change:
-        """A change that changes about half of everything."""
-        values = self.values
-
-        def some(what: dict[str, T]) -> list[T]:
-            return [value for value in what.values() if values.rng.random() < 0.5]
-
-        return Change(
-            scopes=tuple((s, values.evolve_scope(s)) for s in some(self.scopes)),
-            hosts=tuple((h, values.evolve_host(h)) for h in some(self.hosts)),
-            operations=tuple((o, values.evolve_operation(o)) for o in some(self.operations)),
-            lines=lines_of([values.fact()], after=len(self.facts)),
-        )
-
-    def saved(self, change: Change) -> None:
-        for _, scope in change.scopes:
-            self.events.update({event.event_id: event for event in scope.events})
-            self.scopes[scope.name] = open_part(scope)
-        self.hosts.update({host.name: host for _, host in change.hosts})
-        for _, operation in change.operations:
-            self.operations.pop(operation.operation_id, None)
-            if is_open(operation):
-                self.operations[operation.operation_id] = operation
-        self.facts += [line.fact for line in change.lines]
-
-
 @pytest.mark.parametrize("seed", range(25))
-def test_every_field_of_every_value_survives_any_number_of_changes(
-    store: SqliteStore, seed: int
-) -> None:
+def test_every_field_of_every_value_survives_any_number_of_changes(store: Store, seed: int) -> None:
     world = StoreWorld(seed)
     for turn in range(8):
         change = world.grow() if turn % 4 == 0 else world.evolve()
-        commit(store, change)
+        keep(store, change)
         world.saved(change)
         snapshot = store.load()
         assert {scope.name: scope for scope in snapshot.scopes} == world.scopes
@@ -160,7 +97,7 @@ def test_reopening_keeps_everything(tmp_path: Path, seed: int) -> None:
         store = SqliteStore.in_folder(tmp_path)
         assert before is None or store.load() == before
         change = world.grow() if turn % 2 == 0 else world.evolve()
-        commit(store, change)
+        keep(store, change)
         world.saved(change)
         before = store.load()
         store.close()
@@ -169,22 +106,22 @@ def test_reopening_keeps_everything(tmp_path: Path, seed: int) -> None:
     store.close()
 
 
-def test_a_new_store_is_empty(store: SqliteStore) -> None:
+def test_a_new_store_is_empty(store: Store) -> None:
     snapshot = store.load()
     assert (snapshot.scopes, snapshot.hosts, snapshot.operations) == ((), (), ())
     assert (snapshot.heartbeat_ms, snapshot.inventory) == (None, None)
     assert store.journal_end() == 0
 
 
-def test_scopes_and_hosts_load_by_name_and_operations_by_age(store: SqliteStore) -> None:
+def test_scopes_and_hosts_load_by_name_and_operations_by_age(store: Store) -> None:
     values = Values(1)
     waiting = replace(values.operation(), phase=OperationPhase.WAITING, action=None)
     for operation_id in ("z", "a"):
         operation = replace(waiting, operation_id=operation_id)
-        commit(store, Change(operations=((None, operation),)))
+        keep(store, Change(operations=((None, operation),)))
     hosts = tuple((None, Host(name=name)) for name in "cab")
     scopes = tuple((None, Scope(name=name, kind=ScopeKind.STANDALONE)) for name in "cab")
-    commit(store, Change(hosts=hosts, scopes=scopes))
+    keep(store, Change(hosts=hosts, scopes=scopes))
     snapshot = store.load()
     assert [host.name for host in snapshot.hosts] == ["a", "b", "c"]
     assert [scope.name for scope in snapshot.scopes] == ["a", "b", "c"]
@@ -192,100 +129,72 @@ def test_scopes_and_hosts_load_by_name_and_operations_by_age(store: SqliteStore)
 
 
 @pytest.mark.parametrize("what", ["scope", "host", "operation"])
-def test_a_stale_revision_is_refused_and_changes_nothing(store: SqliteStore, what: str) -> None:
+def test_a_stale_revision_is_refused_and_changes_nothing(store: Store, what: str) -> None:
     values = Values(2)
     field = f"{what}s"
     made: Any = getattr(values, what)()
     if what == "operation":  # one that has ended takes no change at all
         made = replace(made, phase=OperationPhase.WAITING, action=None)
     evolve = getattr(values, f"evolve_{what}")
-    commit(store, only(field, None, made))
+    keep(store, only(field, None, made))
     newer = evolve(made)
-    commit(store, only(field, made, newer))
+    keep(store, only(field, made, newer))
     before = store.load()
     lines = lines_of([values.fact()])
     late = replace(only(field, made, evolve(made)), lines=lines, heartbeat_ms=1)
-    store.begin()
-    assert isinstance(raised(store, late), StaleRevision)
-    store.commit()
-    assert store.load() == replace(before, position=before.position + 1)
+    assert isinstance(refused(store, late), StaleRevision)
+    assert store.load() == before
     assert facts(store) == []
 
 
 @pytest.mark.parametrize("what", ["scopes", "hosts", "operations"])
-def test_making_what_is_there_already_is_stale(store: SqliteStore, what: str) -> None:
+def test_making_what_is_there_already_is_stale(store: Store, what: str) -> None:
     values = Values(3)
     made: Any = getattr(values, what.removesuffix("s"))()
-    commit(store, only(what, None, made))
-    store.begin()
-    assert isinstance(raised(store, only(what, None, made)), StaleRevision)
-    store.rollback()
+    if what == "operations":
+        made = replace(made, action=None, members=())
+    keep(store, only(what, None, made))
+    assert isinstance(refused(store, only(what, None, made)), StaleRevision)
 
 
-def test_removing_what_is_not_there_is_stale(store: SqliteStore) -> None:
-    store.begin()
-    assert isinstance(raised(store, Change(removed_scopes=("none",))), StaleRevision)
-    assert isinstance(raised(store, Change(removed_hosts=("none",))), StaleRevision)
-    store.rollback()
+def test_removing_what_is_not_there_is_stale(store: Store) -> None:
+    assert isinstance(refused(store, Change(removed_scopes=("none",))), StaleRevision)
+    assert isinstance(refused(store, Change(removed_hosts=("none",))), StaleRevision)
 
 
-def test_a_write_without_a_new_revision_is_a_bug(store: SqliteStore) -> None:
+def test_a_write_without_a_new_revision_is_a_bug(store: Store) -> None:
     host = Host(name="h")
-    commit(store, Change(hosts=((None, host),)))
-    store.begin()
-    assert isinstance(
-        raised(store, Change(hosts=((host, replace(host, closed=True)),))), Unstorable
-    )
-    store.rollback()
+    keep(store, Change(hosts=((None, host),)))
+    changed = Change(hosts=((host, replace(host, closed=True)),))
+    assert isinstance(refused(store, changed), Unstorable)
 
 
-def test_an_unchanged_pair_writes_nothing(store: SqliteStore) -> None:
+def test_an_unchanged_pair_writes_nothing(store: Store) -> None:
     scope = Values(4).scope()
-    commit(store, Change(scopes=((None, scope),)))
-    commit(store, Change(scopes=((scope, scope),)))
+    keep(store, Change(scopes=((None, scope),)))
+    keep(store, Change(scopes=((scope, scope),)))
     assert store.load().scopes == (scope,)
 
 
-def test_a_failed_save_does_not_hurt_the_other_saves_of_its_transaction(store: SqliteStore) -> None:
+def test_nothing_of_a_batch_is_kept_if_one_row_is_not_as_it_was_loaded(store: Store) -> None:
     first, second = Host(name="first"), Host(name="second")
-    stale = Change(hosts=((None, Host(name="third")), (replace(first, revision=7), first)))
-    store.begin()
-    store.save(Change(hosts=((None, first),)))
-    assert raised(store, stale) is not None
-    store.save(Change(hosts=((None, second),)))
-    store.commit()
+    keep(store, Change(hosts=((None, first),)))
+    before, position = store.load(), store.position()
+    stale = Change(hosts=((replace(first, revision=7), replace(first, revision=8)),))
+    why = refused(store, Change(hosts=((None, second),), heartbeat_ms=1), stale)
+    assert isinstance(why, StaleRevision)
+    assert "host first is no longer at revision 7" in str(why)
+    assert (store.load(), store.position()) == (before, position)
+    keep(store, Change(hosts=((None, second),)))
     assert store.load().hosts == (first, second)
 
 
-def test_rollback_forgets_everything_since_begin(store: SqliteStore) -> None:
-    store.begin()
-    store.save(Change(hosts=((None, Host(name="h")),), heartbeat_ms=1))
-    store.rollback()
-    assert store.load().hosts == ()
-    assert store.load().heartbeat_ms is None
-
-
-def test_rollback_without_begin_does_nothing(store: SqliteStore) -> None:
-    store.rollback()
-    commit(store, Change(heartbeat_ms=1))
-    store.rollback()
-    assert store.load().heartbeat_ms == 1
-
-
-def test_saving_or_committing_without_begin_is_a_bug(store: SqliteStore) -> None:
-    with pytest.raises(RuntimeError, match="begin"):
-        store.save(Change())
-    with pytest.raises(RuntimeError, match="begin"):
-        store.commit()
-
-
-def test_beginning_twice_is_a_bug_and_leaves_the_first_transaction_open(store: SqliteStore) -> None:
-    store.begin()
-    store.save(Change(heartbeat_ms=3))
-    with pytest.raises(RuntimeError, match="begin"):
-        store.begin()
-    store.commit()
-    assert store.load().heartbeat_ms == 3
+def test_a_batch_that_does_not_follow_the_last_commit_is_refused(store: Store) -> None:
+    late = folded(store, Change(heartbeat_ms=1))
+    keep(store, Change(heartbeat_ms=2))
+    with pytest.raises(StaleRevision, match="does not follow commit 1"):
+        store.commit(late)
+    assert (store.position(), store.load().heartbeat_ms) == (1, 2)
 
 
 def _bent_scope(values: Values, bend: Callable[[Scope], Scope]) -> tuple[Scope, Scope]:
@@ -324,112 +233,108 @@ def _with_event(bent: Scope, /, **changes: Any) -> Scope:
     ],
 )
 def test_what_no_correct_rule_makes_is_refused_as_a_bug(
-    store: SqliteStore, bend: Callable[[Scope], Scope]
+    store: Store, bend: Callable[[Scope], Scope]
 ) -> None:
     scope, bent = _bent_scope(Values(5), bend)
-    commit(store, Change(scopes=((None, scope),)))
-    store.begin()
-    error = raised(store, Change(scopes=((scope, bent),)))
-    store.save(Change(heartbeat_ms=9))
-    store.commit()
+    keep(store, Change(scopes=((None, scope),)))
+    error = refused(store, Change(scopes=((scope, bent),)), Change(heartbeat_ms=9))
     assert isinstance(error, Unstorable)
     assert store.load().scopes == (scope,)
+    assert store.load().heartbeat_ms is None
+    keep(store, Change(heartbeat_ms=9))
     assert store.load().heartbeat_ms == 9
 
 
-def test_a_vm_may_leave_one_scope_for_another_in_one_change(store: SqliteStore) -> None:
+def test_a_vm_may_leave_one_scope_for_another_in_one_change(store: Store) -> None:
     vm = Vm(name="v", vm_id="1", update_domain=0, host="h")
     old = Scope(name="z", kind=ScopeKind.STANDALONE, vms=(vm,))
     new = Scope(name="a", kind=ScopeKind.STANDALONE)
-    commit(store, Change(scopes=((None, old), (None, new))))
+    keep(store, Change(scopes=((None, old), (None, new))))
     moved = (replace(new, revision=1, vms=(vm,)), replace(old, revision=1, vms=()))
-    commit(store, Change(scopes=((old, moved[1]), (new, moved[0]))))
+    keep(store, Change(scopes=((old, moved[1]), (new, moved[0]))))
     assert store.load().scopes == moved
 
 
-def test_a_vm_cannot_be_in_two_scopes(store: SqliteStore) -> None:
+def test_a_vm_cannot_be_in_two_scopes(store: Store) -> None:
     vm = Vm(name="v", vm_id="1", update_domain=0, host="h")
-    commit(store, Change(scopes=((None, Scope(name="z", kind=ScopeKind.STANDALONE, vms=(vm,))),)))
+    keep(store, Change(scopes=((None, Scope(name="z", kind=ScopeKind.STANDALONE, vms=(vm,))),)))
     second = Scope(name="a", kind=ScopeKind.STANDALONE, vms=(vm,))
-    store.begin()
-    assert isinstance(raised(store, Change(scopes=((None, second),))), Unstorable)
-    store.rollback()
+    assert isinstance(refused(store, Change(scopes=((None, second),))), Unstorable)
 
 
-def test_removed_scopes_and_hosts_are_gone_and_their_ended_events_stay(store: SqliteStore) -> None:
+def test_removed_scopes_and_hosts_are_gone_and_their_ended_events_stay(store: Store) -> None:
     values = Values(6)
     scope = replace(values.scope(), events=())
     event = values.event(scope.name, Phase.CANCELED)
     host = values.host()
-    commit(store, Change(scopes=((None, replace(scope, events=(event,))),), hosts=((None, host),)))
-    commit(store, Change(removed_scopes=(scope.name,), removed_hosts=(host.name,)))
+    keep(store, Change(scopes=((None, replace(scope, events=(event,))),), hosts=((None, host),)))
+    keep(store, Change(removed_scopes=(scope.name,), removed_hosts=(host.name,)))
     assert (store.load().scopes, store.load().hosts) == ((), ())
     assert store.event(event.event_id) == event
 
 
-def test_a_scope_with_open_events_cannot_be_removed(store: SqliteStore) -> None:
+def test_a_scope_with_open_events_cannot_be_removed(store: Store) -> None:
     event = Values(7).event("s", Phase.SCHEDULED)
     scope = Scope(name="s", kind=ScopeKind.STANDALONE, events=(event,))
-    commit(store, Change(scopes=((None, scope),)))
-    store.begin()
-    assert isinstance(raised(store, Change(removed_scopes=("s",))), Unstorable)
-    store.commit()
+    keep(store, Change(scopes=((None, scope),)))
+    assert isinstance(refused(store, Change(removed_scopes=("s",))), Unstorable)
     assert store.load().scopes == (scope,)
 
 
-def test_a_scope_can_be_changed_and_removed_in_one_change(store: SqliteStore) -> None:
+def test_a_scope_can_be_changed_and_removed_in_one_change(store: Store) -> None:
     values = Values(7)
     event = values.event("s", Phase.SCHEDULED)
     scope = Scope(name="s", kind=ScopeKind.STANDALONE, events=(event,))
-    commit(store, Change(scopes=((None, scope),)))
+    keep(store, Change(scopes=((None, scope),)))
     ended = replace(event, phase=Phase.CANCELED, ended_ms=1)
     last = replace(scope, revision=1, events=(ended,))
-    commit(store, Change(scopes=((scope, last),), removed_scopes=("s",)))
+    keep(store, Change(scopes=((scope, last),), removed_scopes=("s",)))
     assert store.load().scopes == ()
     assert store.event(event.event_id) == ended
 
 
-def test_known_ids_are_those_the_scope_ever_had_also_since_begin(store: SqliteStore) -> None:
+def test_whole_ids_recall_what_is_open_and_what_has_ended(store: Store) -> None:
     values = Values(8)
     opened, ended = values.event("s", Phase.SCHEDULED), values.event("s", Phase.COMPLETED)
     foreign = values.event("other", Phase.SCHEDULED)
     mine = Scope(name="s", kind=ScopeKind.STANDALONE, events=(opened, ended))
     other = Scope(name="other", kind=ScopeKind.STANDALONE, events=(foreign,))
-    wanted = {opened.event_id, ended.event_id, foreign.event_id, "NEVER"}
-    store.begin()
-    store.save(Change(scopes=((None, mine), (None, other))))
-    assert store.known_ids("s", wanted) == {opened.event_id, ended.event_id}
-    store.commit()
-    assert store.known_ids("s", wanted) == {opened.event_id, ended.event_id}
-    assert store.known_ids("s", ()) == frozenset()
+    made = [values.operation() for _ in range(3)]
+    ops = tuple((None, operation) for operation in made)
+    keep(store, Change(scopes=((None, mine), (None, other)), operations=ops))
+    asked = Questions(
+        events=frozenset({opened.event_id, ended.event_id, foreign.event_id, "NEVER"}),
+        operations=frozenset({made[0].operation_id, made[2].operation_id, "NEVER"}),
+    )
+    found = store.recall(asked)
+    assert found.events == {one.event_id: one for one in (opened, ended, foreign)}
+    assert found.operations == {one.operation_id: one for one in (made[0], made[2])}
+    assert store.recall(Questions()) == Recalled()
 
 
-def test_the_writer_sees_events_and_operations_as_saved_since_begin(store: SqliteStore) -> None:
+def test_beginnings_of_ids_recall_the_ids(store: Store) -> None:
     values = Values(8)
-    event = values.event("s", Phase.SCHEDULED)
-    scope = Scope(name="s", kind=ScopeKind.STANDALONE, events=(event,))
-    commit(store, Change(scopes=((None, scope),)))
-    ended = replace(event, phase=Phase.CANCELED, ended_ms=1)
-    store.begin()
-    store.save(Change(scopes=((scope, replace(scope, revision=1, events=(ended,))),)))
-    assert store.kept_event(event.event_id) == ended
-    store.rollback()
-    assert store.kept_event(event.event_id) == event
-    assert store.kept_event("NEVER") is None
-    assert store.kept_event_ids(event.event_id[:3], 9) == [event.event_id]
-    assert store.kept_event_ids("NEVER", 9) == []
+    events = tuple(
+        values.event("s", phase, event_id=event_id)
+        for event_id, phase in [
+            ("ABC1", Phase.SCHEDULED),
+            ("ABC2", Phase.CANCELED),
+            ("ABD", Phase.SCHEDULED),
+        ]
+    )
     operation = values.operation()
-    store.begin()
-    store.save(Change(operations=((None, operation),)))
-    assert store.kept_operation(operation.operation_id) == operation
-    store.commit()
-    assert store.kept_operation(operation.operation_id) == operation
-    assert store.kept_operation("NEVER") is None
-    assert store.kept_operation_ids(operation.operation_id, 9) == [operation.operation_id]
-    assert store.kept_operation_ids("NEVER", 9) == []
+    scope = Scope(name="s", kind=ScopeKind.STANDALONE, events=events)
+    keep(store, Change(scopes=((None, scope),), operations=((None, operation),)))
+    begun = frozenset({"AB", "ABC", "NEVER"})
+    found = store.recall(Questions(event_ids=begun, ids_max=2))
+    assert found.event_ids == {"AB": ("ABC1", "ABC2"), "ABC": ("ABC1", "ABC2"), "NEVER": ()}
+    key = operation.operation_id
+    begun = frozenset({key[:3], "NEVER"})
+    found = store.recall(Questions(operation_ids=begun, ids_max=2))
+    assert found.operation_ids == {key[:3]: (key,), "NEVER": ()}
 
 
-def test_events_are_read_newest_first_by_scope_and_by_openness(store: SqliteStore) -> None:
+def test_events_are_read_newest_first_by_scope_and_by_openness(store: Store) -> None:
     values = Values(9)
     scopes = [Scope(name=name, kind=ScopeKind.STANDALONE) for name in "ab"]
     made = []
@@ -438,7 +343,7 @@ def test_events_are_read_newest_first_by_scope_and_by_openness(store: SqliteStor
         phase = Phase.SCHEDULED if turn < 4 else Phase.CANCELED
         made.append(values.event(scope.name, phase))
         following = replace(scope, revision=turn + 1, events=(*scope.events, made[-1]))
-        commit(store, Change(scopes=((scope if turn > 1 else None, following),)))
+        keep(store, Change(scopes=((scope if turn > 1 else None, following),)))
         scopes[turn % 2] = open_part(following)
     newest = made[::-1]
     assert events(store, EVERYTHING, open_only=False, limit=A_LOT) == newest
@@ -450,11 +355,11 @@ def test_events_are_read_newest_first_by_scope_and_by_openness(store: SqliteStor
     assert store.event("NEVER") is None
 
 
-def test_operations_are_read_newest_first_with_members_and_action(store: SqliteStore) -> None:
+def test_operations_are_read_newest_first_with_members_and_action(store: Store) -> None:
     values = Values(10)
     made = [values.operation() for _ in range(12)]
     for operation in made:
-        commit(store, Change(operations=((None, operation),)))
+        keep(store, Change(operations=((None, operation),)))
     newest = made[::-1]
     assert operations(store, EVERYTHING, open_only=False, limit=A_LOT) == newest
     assert operations(store, EVERYTHING, open_only=False, limit=3) == newest[:3]
@@ -465,11 +370,11 @@ def test_operations_are_read_newest_first_with_members_and_action(store: SqliteS
     assert store.operation("never") is None
 
 
-def test_the_journal_grows_at_its_end_and_can_be_followed(store: SqliteStore) -> None:
+def test_the_journal_grows_at_its_end_and_can_be_followed(store: Store) -> None:
     values = Values(11)
     made = [values.fact(scope=scope, event_id=e) for scope in ("a", "b") for e in ("1", "2", None)]
-    commit(store, Change(lines=lines_of(made[:4])))
-    commit(store, Change(lines=lines_of(made[4:], after=4)))
+    keep(store, Change(lines=lines_of(made[:4])))
+    keep(store, Change(lines=lines_of(made[4:], after=4)))
     lines = store.journal(EVERYTHING, after=0, limit=A_LOT)
     numbers = [line.number for line in lines]
     assert [line.fact for line in lines] == made
@@ -488,31 +393,27 @@ def test_the_journal_grows_at_its_end_and_can_be_followed(store: SqliteStore) ->
     assert found("b", "2") == [made[4]]
 
 
-def test_lines_go_on_where_the_journal_ends_or_nothing_is_saved(store: SqliteStore) -> None:
+def test_lines_go_on_where_the_journal_ends_or_nothing_is_saved(store: Store) -> None:
     fact = Fact(kind=FactKind.HOST_CLOSED, at_ms=1)
-    commit(store, Change(lines=lines_of([fact, fact])))
+    keep(store, Change(lines=lines_of([fact, fact])))
     one, two, three = (JournalLine(number=number, fact=fact) for number in (3, 4, 5))
-    store.begin()
-    assert isinstance(raised(store, Change(lines=lines_of([fact], after=1))), StaleRevision)
+    assert isinstance(refused(store, Change(lines=lines_of([fact], after=1))), StaleRevision)
     for wrong in ((two,), (one, three), (one, one), (two, one)):
-        assert isinstance(raised(store, Change(lines=wrong, heartbeat_ms=1)), Unstorable)
-    store.save(Change(lines=(one,)))
-    store.save(Change(lines=(two,)))  # it goes on also within a transaction
-    store.rollback()
-    commit(store, Change(lines=(one, two)))
+        assert isinstance(refused(store, Change(lines=wrong, heartbeat_ms=1)), Unstorable)
+    keep(store, Change(lines=(one,)), Change(lines=(two,)))  # it goes on also within a batch
     snapshot = store.load()
     assert (snapshot.journal.end, snapshot.heartbeat_ms) == (4, None)
     assert [line.number for line in store.journal(EVERYTHING, after=0, limit=9)] == [1, 2, 3, 4]
 
 
-def test_the_store_knows_up_to_where_lines_were_pruned(store: SqliteStore) -> None:
+def test_the_store_knows_up_to_where_lines_were_pruned(store: Store) -> None:
     fact = Fact(kind=FactKind.HOST_CLOSED, at_ms=1)
-    commit(store, Change(lines=lines_of([fact] * 9)))
+    keep(store, Change(lines=lines_of([fact] * 9)))
     assert store.load().journal.pruned_through == 0
     for number, gone in enumerate([(1, 2, 5), (3,), ()], 10):
         pruned = Prunable(lines=gone, events=("never",))
         line = JournalLine(number=number, fact=fact)
-        commit(store, Change(pruned=pruned, lines=(line,)))
+        keep(store, Change(pruned=pruned, lines=(line,)))
         assert store.load().journal.pruned_through == 5
     assert [one.number for one in store.journal(EVERYTHING, after=0, limit=4)] == [4, 6, 7, 8]
 
@@ -526,63 +427,67 @@ def test_two_stores_in_files_are_two_installations(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
-def test_a_journal_line_of_a_failed_save_is_not_there(store: SqliteStore) -> None:
+def test_a_journal_line_of_a_failed_batch_is_not_there(store: Store) -> None:
     fact = Fact(kind=FactKind.ORDERED, at_ms=1)
-    store.begin()
-    raised(store, Change(lines=lines_of([fact]), removed_hosts=("none",)))
-    store.save(Change(lines=lines_of([replace(fact, at_ms=2)])))
-    store.commit()
+    assert refused(store, Change(lines=lines_of([fact]), removed_hosts=("none",))) is not None
+    keep(store, Change(lines=lines_of([replace(fact, at_ms=2)])))
     assert [line.at_ms for line in facts(store)] == [2]
 
 
-def test_an_answer_is_remembered_once_also_since_begin(store: SqliteStore) -> None:
+def test_an_answer_is_remembered_once(store: Store) -> None:
     first = RememberedAnswer(key="k", fingerprint="f", answer="{}", at_ms=1)
-    store.begin()
-    assert store.remembered("k") is None
-    store.save(Change(remembered=first))
-    assert store.remembered("k") == first
+    asked = Questions(keys=frozenset({"k", "other"}))
+    assert store.recall(asked).remembered == {}
+    keep(store, Change(remembered=first))
     second = replace(first, answer="other")
-    assert isinstance(raised(store, Change(remembered=second)), StaleRevision)
-    store.commit()
-    assert store.remembered("k") == first
+    assert isinstance(refused(store, Change(remembered=second)), StaleRevision)
+    other = replace(first, key="other")
+    assert isinstance(
+        refused(store, Change(remembered=other), Change(remembered=other)), StaleRevision
+    )
+    assert store.recall(asked).remembered == {"k": first}
 
 
-def test_a_second_first_read_does_not_change_the_first(store: SqliteStore) -> None:
+def test_a_second_first_read_does_not_change_the_first(store: Store) -> None:
     first = FirstRead(scope="s", event_id="E", vm="b", read_ms=10)
     other = FirstRead(scope="s", event_id="E", vm="a", read_ms=20)
-    commit(store, Change(first_reads=(other, first)))
-    commit(store, Change(first_reads=(replace(first, read_ms=5), replace(other, read_ms=99))))
+    keep(store, Change(first_reads=(other, first)))
+    keep(store, Change(first_reads=(replace(first, read_ms=5), replace(other, read_ms=99))))
     assert list(store.first_reads("E")) == [first, other]
     assert list(store.first_reads("OTHER")) == []
 
 
-def test_the_heartbeat_and_the_inventory_are_replaced_apart(store: SqliteStore) -> None:
-    commit(store, Change(heartbeat_ms=1, inventory="one"))
-    commit(store, Change(heartbeat_ms=2))
+def test_the_heartbeat_and_the_inventory_are_replaced_apart(store: Store) -> None:
+    keep(store, Change(heartbeat_ms=1, inventory="one"))
+    keep(store, Change(heartbeat_ms=2))
     assert (store.load().heartbeat_ms, store.load().inventory) == (2, "one")
-    commit(store, Change(inventory="two"))
+    keep(store, Change(inventory="two"))
     assert (store.load().heartbeat_ms, store.load().inventory) == (2, "two")
 
 
-def test_another_thread_reads_only_what_is_committed(store: SqliteStore) -> None:
-    """In a file it reads at once; in memory it waits for the commit. Either way: committed."""
-    seen: list[int | None] = []
-    commit(store, Change(heartbeat_ms=1))
-    store.begin()
-    store.save(Change(heartbeat_ms=2))
-    store.rollback()
-    store.begin()
-    store.save(Change(heartbeat_ms=3))
-    reader = threading.Thread(target=lambda: seen.append(store.load().heartbeat_ms))
+def test_any_thread_reads_what_is_committed_while_batches_are(store: Store) -> None:
+    """Every load is of one instant: the line of its heartbeat is there."""
+    fact, seen = Fact(kind=FactKind.ORDERED, at_ms=1), list[tuple[int, int]]()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            snapshot = store.load()
+            seen.append((snapshot.heartbeat_ms or 0, snapshot.journal.end))
+
+    reader, keeper = threading.Thread(target=read), Keeper(store)
     reader.start()
-    store.commit()
+    for number in range(1, 20):
+        keeper.keep(Change(heartbeat_ms=number, lines=lines_of([fact], after=number - 1)))
+    done.set()
     reader.join()
-    assert seen in ([1], [3])
-    assert store.load().heartbeat_ms == 3
+    assert all(heartbeat == end for heartbeat, end in seen)
+    assert store.load().heartbeat_ms == 19
 
 
-def test_closing_twice_is_harmless(store: SqliteStore) -> None:
+def test_closing_twice_is_harmless(store: Store) -> None:
+    batch = folded(store, Change(heartbeat_ms=1))
     store.close()
     store.close()
     with pytest.raises(StoreFailed):
-        store.begin()
+        store.commit(batch)

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forewarn.adapters.sqlite import list_queries
 from forewarn.adapters.sqlite.data_folder import DATABASE_NAME, MIGRATIONS, migrate
-from forewarn.adapters.sqlite.list_queries import ListQuery
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import (
     Cause,
@@ -33,7 +31,10 @@ from forewarn.core.model import (
 )
 from forewarn.core.vm_profile import VmProfile
 from forewarn.ports import EVERYTHING, Change, ListFilter, Store
+from forewarn.tables import list_queries
+from forewarn.tables.list_queries import ListQuery
 from forewarn.text.packaged import packaged_text
+from support.batches import keep
 from support.journal import lines_of
 
 EVENTS = 240
@@ -70,9 +71,7 @@ class Lists:
             scopes[scope.name] = self.schedule(scope, number)
 
     def save(self, change: Change) -> None:
-        self.store.begin()
-        self.store.save(change)
-        self.store.commit()
+        keep(self.store, change)
 
     def schedule(self, scope: Scope, number: int) -> Scope:
         """An event, its operation and two lines; then it loses a VM, is approved, or ends."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from importlib import resources
 from pathlib import Path
@@ -12,98 +11,82 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.adapters.sqlite.data_folder import DATABASE_NAME, MIGRATIONS, migrate
-from forewarn.adapters.sqlite.database import Unstorable
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Scope, ScopeKind
-from forewarn.ports import Change, Epoch
+from forewarn.ports import Change, Epoch, StaleRevision, Store, Unstorable
+from forewarn.tables.folding import Counted, Folding
+from support.batches import keep
 
 WEB = Scope(name="web", kind=ScopeKind.STANDALONE)
 DB = Scope(name="db", kind=ScopeKind.STANDALONE)
-
-
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteStore]:
-    in_file = request.param == "file"
-    store = SqliteStore.in_folder(tmp_path) if in_file else SqliteStore.in_memory()
-    yield store
-    store.close()
-
-
-def commit(store: SqliteStore, *changes: Change) -> None:
-    store.begin()
-    for change in changes:
-        store.save(change)
-    store.commit()
 
 
 def written(before: Scope) -> Scope:
     return replace(before, revision=before.revision + 1)
 
 
-def test_every_commit_has_the_next_number(store: SqliteStore) -> None:
+def test_every_commit_has_the_next_number(store: Store) -> None:
     assert (store.position(), store.load().position) == (0, 0)
-    commit(store, Change(heartbeat_ms=1), Change(heartbeat_ms=2))
+    keep(store, Change(heartbeat_ms=1), Change(heartbeat_ms=2))
     assert (store.position(), store.load().position) == (1, 1)
-    store.begin()
-    store.save(Change(heartbeat_ms=3))
-    store.rollback()
-    assert store.position() == 1, "what is rolled back has no number"
-    commit(store, Change(heartbeat_ms=3))
+    with pytest.raises(StaleRevision):
+        keep(store, Change(heartbeat_ms=3, removed_hosts=("none",)))
+    assert store.position() == 1, "what is not kept has no number"
+    keep(store, Change(heartbeat_ms=3))
     assert store.load().position == 2
 
 
 def test_a_scope_knows_the_commit_that_last_changed_what_hosts_are_shown_of_it(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
-    commit(store, Change(scopes=((None, WEB),)), Change(scopes=((None, DB),)))
+    keep(store, Change(scopes=((None, WEB),)), Change(scopes=((None, DB),)))
     assert store.load().shown == {"web": 1, "db": 1}
-    commit(store, Change(scopes=((WEB, written(WEB)),)))
+    keep(store, Change(scopes=((WEB, written(WEB)),)))
     assert store.load().shown == {"web": 1, "db": 1}
-    commit(store, Change(scopes=((DB, written(DB)),), shown=("db",)))
+    keep(store, Change(scopes=((DB, written(DB)),), shown=("db",)))
     assert store.load().shown == {"web": 1, "db": 3}
-    commit(store, Change(removed_scopes=("web",)))
+    keep(store, Change(removed_scopes=("web",)))
     assert store.load().shown == {"db": 3}
 
 
 def test_a_change_that_was_made_for_another_commit_is_a_bug_and_is_not_saved(
-    store: SqliteStore,
+    store: Store,
 ) -> None:
-    store.begin()
+    folding = Folding(Counted.after(store.load()))
     for number in (2, 7, -1):
         with pytest.raises(Unstorable, match=f"commit {number} is in commit 1"):
-            store.save(Change(commit=number, heartbeat_ms=1))
-    store.save(Change(commit=1, heartbeat_ms=2))
-    store.commit()
+            folding.add(Change(commit=number, heartbeat_ms=1))
+    folding.add(Change(commit=1, heartbeat_ms=2))
+    store.commit(folding.batch())
     assert store.load().heartbeat_ms == 2
 
 
-def test_a_life_of_control_is_known_by_its_first_commit(store: SqliteStore) -> None:
-    commit(store, Change(heartbeat_ms=1))
+def test_a_life_of_control_is_known_by_its_first_commit(store: Store) -> None:
+    keep(store, Change(heartbeat_ms=1))
     store.begin_epoch("first")
     assert store.load().epochs == ()
-    store.begin()
-    store.save(Change(heartbeat_ms=2))
-    store.rollback()
+    with pytest.raises(StaleRevision):
+        keep(store, Change(heartbeat_ms=2, removed_hosts=("none",)))
     assert store.load().epochs == ()
-    commit(store, Change(heartbeat_ms=2))
-    commit(store, Change(heartbeat_ms=3))
+    keep(store, Change(heartbeat_ms=2))
+    keep(store, Change(heartbeat_ms=3))
     assert store.load().epochs == (Epoch("first", 2),)
     store.begin_epoch("never commits")
     store.begin_epoch("second")
-    commit(store, Change(heartbeat_ms=4))
+    keep(store, Change(heartbeat_ms=4))
     assert store.load().epochs == (Epoch("first", 2), Epoch("second", 4))
 
 
 def test_numbers_and_lives_are_there_after_the_store_was_opened_anew(tmp_path: Path) -> None:
     with closing(SqliteStore.in_folder(tmp_path)) as store:
         store.begin_epoch("first")
-        commit(store, Change(scopes=((None, WEB),)))
-        commit(store, Change(heartbeat_ms=1))
+        keep(store, Change(scopes=((None, WEB),)))
+        keep(store, Change(heartbeat_ms=1))
     with closing(SqliteStore.in_folder(tmp_path)) as store:
         snapshot = store.load()
         assert (store.position(), snapshot.position) == (2, 2)
         assert (snapshot.shown, snapshot.epochs) == ({"web": 1}, (Epoch("first", 1),))
-        commit(store, Change(heartbeat_ms=2))
+        keep(store, Change(heartbeat_ms=2))
         assert store.load().position == 3
 
 
@@ -122,5 +105,5 @@ def test_scopes_of_an_older_database_have_changed_before_any_number(tmp_path: Pa
         snapshot = store.load()
         assert (snapshot.position, snapshot.shown, snapshot.epochs) == (41, {"web": 0}, ())
         [web] = snapshot.scopes
-        commit(store, Change(scopes=((web, written(web)),), shown=("web",)))
+        keep(store, Change(scopes=((web, written(web)),), shown=("web",)))
         assert store.load().shown == {"web": 42}

@@ -11,7 +11,7 @@ from pathlib import Path
 from forewarn.adapters.sqlite.data_folder import DATABASE_NAME, MIGRATIONS, migrate
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import FactKind
-from forewarn.ports import EVERYTHING
+from forewarn.ports import EVERYTHING, Questions
 
 REFUSAL = 'host "h1" said: {"blind":"x"}'
 
@@ -41,7 +41,7 @@ def test_facts_and_remembered_answers_of_an_older_database_have_the_words_of_tod
 
     with closing(SqliteStore.in_folder(tmp_path)) as store:
         lines = store.journal(EVERYTHING, after=0, limit=10)
-        remembered = store.remembered("key")
+        remembered = store.recall(Questions(keys=frozenset({"key"}))).remembered.get("key")
 
     assert [line.fact.kind for line in lines] == [FactKind.VM_ON_TWO_HOSTS, FactKind.VM_GONE]
     assert remembered is not None
@@ -57,7 +57,7 @@ def test_a_remembered_answer_with_an_empty_value_has_the_word_of_today_too(tmp_p
     older(tmp_path, {"name": "h1", "blind": ""})
 
     with closing(SqliteStore.in_folder(tmp_path)) as store:
-        remembered = store.remembered("key")
+        remembered = store.recall(Questions(keys=frozenset({"key"}))).remembered.get("key")
 
     assert remembered is not None
     assert json.loads(remembered.answer) == {"name": "h1", "hypervisor_unreachable": ""}

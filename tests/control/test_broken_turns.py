@@ -18,7 +18,7 @@ from forewarn.control.hosts.turn_parts import parts_of, turn_of
 from forewarn.core import notice
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import EventType, Outcome, Phase, ScheduledEvent
-from forewarn.ports import Change, StoreFailed
+from forewarn.ports import Batch, Fence, StoreFailed, TableWrites, Unstorable
 from support import ordered
 from support.control import run_now
 from support.core_fleet import Cloud, scope
@@ -29,20 +29,26 @@ SCOPES = tuple(f"s{number}" for number in range(9))
 
 
 class BuggyStore(WatchedStore):
-    """Breaks when it is to save what `breaks` says, as a bug of ours would."""
+    """Breaks when it is to keep what `breaks` says, as a bug of ours would."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.breaks: Callable[[Change], bool] = lambda _: False
+        self.breaks: Callable[[Batch], bool] = lambda _: False
 
-    def save(self, change: Change) -> None:
-        if self.breaks(change):
-            raise ZeroDivisionError("a bug of ours")
-        super().save(change)
+    def commit(self, batch: Batch, fence: Fence | None = None) -> None:
+        if self.breaks(batch):
+            raise Unstorable("a bug of ours")
+        super().commit(batch, fence)
 
 
-def touches(*scopes: str) -> Callable[[Change], bool]:
-    return lambda change: any(after.name in scopes for _, after in change.scopes)
+def scopes_of(batch: Batch) -> set[object]:
+    """The scopes that a batch writes."""
+    written = batch.tables.get("scope", TableWrites())
+    return {row["name"] for row in (*written.inserted, *written.updated)}
+
+
+def touches(*scopes: str) -> Callable[[Batch], bool]:
+    return lambda batch: not scopes_of(batch).isdisjoint(scopes)
 
 
 class Buggy(Cloud):
@@ -137,11 +143,11 @@ def test_an_end_that_breaks_is_named_and_the_others_are_kept(cloud: Buggy) -> No
 
 def test_parts_that_break_only_together_are_all_taken(cloud: Buggy) -> None:
     events = [cloud.ordered(name) for name in SCOPES]
-    cloud.buggy.breaks = lambda change: len(change.scopes) > 3
+    cloud.buggy.breaks = lambda batch: len(scopes_of(batch)) > 3
     with capture_logs() as logs:
         assert cloud.take(confirms=cloud.shown(*SCOPES)) == commands.TurnResult()
     assert all(cloud.event(event).shown_ms is not None for event in events)
-    assert [line["why"] for line in logs] == ["the whole turn: ZeroDivisionError: a bug of ours"]
+    assert [line["why"] for line in logs] == ["the whole turn: Unstorable: a bug of ours"]
 
 
 def test_what_breaks_is_logged_once_however_often_it_is_said(cloud: Buggy) -> None:
@@ -151,7 +157,7 @@ def test_what_breaks_is_logged_once_however_often_it_is_said(cloud: Buggy) -> No
         for _ in range(4):
             cloud.take(confirms=cloud.shown("s1", "s2"))
     assert [(line["event"], line["host"], line["why"]) for line in logs] == [
-        ("turn_part_broke", "h1", "confirms s1: ZeroDivisionError: a bug of ours")
+        ("turn_part_broke", "h1", "confirms s1: Unstorable: a bug of ours")
     ]
     assert cloud.control.turns.failures == 4
 
@@ -162,7 +168,7 @@ def test_a_host_is_not_heard_if_its_silence_cannot_be_written_down(cloud: Buggy)
     cloud.take(confirms=cloud.shown("s1"))
     cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
     cloud.buggy.breaks = touches("s1")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(Unstorable):
         cloud.take(confirms=cloud.shown("s2"))
     assert not cloud.observed.alive("h1")
     cloud.buggy.breaks = lambda _: False
@@ -174,11 +180,15 @@ def test_a_disk_that_fills_up_between_two_parts_is_said_and_all_is_said_again(cl
     events = [cloud.ordered(name) for name in ("s1", "s2", "s3", "s4")]
     shown = cloud.shown("s1", "s2", "s3", "s4")
 
-    def full_after_the_first_half(change: Change) -> bool:
-        saved = {after.name for _, after in change.scopes}
-        if saved == {"s1", "s2"}:
-            cloud.buggy.fails["begin"] = disk_full()
-        return "s4" in saved
+    first_half: list[set[object]] = []
+
+    def full_after_the_first_half(batch: Batch) -> bool:
+        if first_half:
+            cloud.buggy.fails["commit"] = disk_full()
+            return False
+        if scopes_of(batch) == {"s1", "s2"}:
+            first_half.append(scopes_of(batch))
+        return "s4" in scopes_of(batch)
 
     cloud.buggy.breaks = full_after_the_first_half
     with pytest.raises(Unavailable):
@@ -228,7 +238,7 @@ def test_a_claim_that_breaks_is_logged_once_and_counted_each_time(cloud: Buggy) 
         (
             "claim_broke",
             "h1",
-            f"claim of {event.event_id}/s1_vm: ZeroDivisionError: a bug of ours",
+            f"claim of {event.event_id}/s1_vm: Unstorable: a bug of ours",
         )
     ]
     assert cloud.control.turns.failures == 3
@@ -238,7 +248,7 @@ def test_claims_that_break_only_together_are_all_given_and_no_more_than_a_call_h
     names = [f"s{number:03}" for number in range(CLAIMS_PER_CALL_MAX + 6)]
     cloud = Buggy(*names)
     started(cloud, *names)
-    cloud.buggy.breaks = lambda change: len(change.scopes) > 20 or touches("s003")(change)
+    cloud.buggy.breaks = lambda batch: len(scopes_of(batch)) > 20 or touches("s003")(batch)
     first, second = claims(cloud), claims(cloud)
     assert len(first) == CLAIMS_PER_CALL_MAX
     assert sorted(first + second) == [name for name in names if name != "s003"]
@@ -246,10 +256,10 @@ def test_claims_that_break_only_together_are_all_given_and_no_more_than_a_call_h
 
 def test_claims_that_break_only_together_are_logged_as_that(cloud: Buggy) -> None:
     started(cloud, *SCOPES)
-    cloud.buggy.breaks = lambda change: len(change.scopes) > 3
+    cloud.buggy.breaks = lambda batch: len(scopes_of(batch)) > 3
     with capture_logs() as logs:
         assert claims(cloud) == list(SCOPES)
-    why = "claim of all claims together: ZeroDivisionError: a bug of ours"
+    why = "claim of all claims together: Unstorable: a bug of ours"
     assert [line["why"] for line in logs] == [why]
 
 
@@ -257,8 +267,8 @@ def test_a_claim_whose_boot_cannot_be_written_down_gives_nothing(cloud: Buggy) -
     """A VM that went down with its host would be taken for one that runs."""
     assert claims(cloud) == []
     started(cloud, "s1", "s2")
-    cloud.buggy.breaks = lambda change: bool(change.hosts)
-    with pytest.raises(ZeroDivisionError):
+    cloud.buggy.breaks = lambda batch: "host" in batch.tables
+    with pytest.raises(Unstorable):
         claims(cloud, "boot-2")
     assert cloud.host("h1").boot_id == "boot-1"
     cloud.buggy.breaks = lambda _: False
@@ -267,7 +277,7 @@ def test_a_claim_whose_boot_cannot_be_written_down_gives_nothing(cloud: Buggy) -
 
 def test_a_disk_that_is_full_takes_no_claim_apart(cloud: Buggy) -> None:
     started(cloud, "s1")
-    cloud.buggy.fails["begin"] = disk_full()
+    cloud.buggy.fails["commit"] = disk_full()
     with pytest.raises(Unavailable):
         claims(cloud)
     assert cloud.control.turns.failures == 0

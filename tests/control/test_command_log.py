@@ -265,16 +265,14 @@ def test_a_step_of_the_clock_is_in_the_log_as_the_command_that_it_is(cloud: Told
     assert batch.commands == (ordered.clock_stepped(60_000), ordered.heartbeat())
 
 
-@pytest.mark.parametrize("call", ["begin", "save", "commit"])
-def test_a_batch_that_could_not_be_kept_is_told_and_so_is_that(cloud: Told, call: str) -> None:
-    cloud.watched.fails[call] = disk_full()
+def test_a_batch_that_could_not_be_kept_is_told_and_so_is_that(cloud: Told) -> None:
+    cloud.watched.fails["commit"] = disk_full()
     orders = [ordered.close_host("h1", by="op"), ordered.close_host("h2", by="op")]
     with pytest.raises(StoreFailed):
         cloud.writer.run(orders)
     [batch, taken_back] = cloud.log
     assert isinstance(batch, Batch)
-    # Those that were decided before it failed.
-    assert batch.commands == tuple(orders if call == "commit" else orders[:1])
+    assert batch.commands == tuple(orders)
     assert taken_back == TakenBack()
 
 

@@ -96,12 +96,11 @@ def hearing(cloud: Listening) -> list[Command[Any]]:
 # Taken back with the transaction.
 
 
-@pytest.mark.parametrize("call", ["begin", "save", "commit"])
-def test_what_could_not_be_kept_was_not_heard(cloud: Listening, call: str) -> None:
+def test_what_could_not_be_kept_was_not_heard(cloud: Listening) -> None:
     """The disk is full: the host says it again, and then it is news."""
     cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
     before = cloud.heard()
-    cloud.watched.fails[call] = disk_full()
+    cloud.watched.fails["commit"] = disk_full()
     with pytest.raises(StoreFailed):
         cloud.writer.run(hearing(cloud))
     assert cloud.heard() == before

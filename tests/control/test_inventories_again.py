@@ -27,7 +27,7 @@ from forewarn.core.inventory.entries import Applied
 from forewarn.core.model import EventType
 from forewarn.core.principal import OPERATOR
 from forewarn.core.suggestions import MISTAKES_NAMED_MAX
-from forewarn.ports import Change
+from forewarn.ports import Batch, Fence, TableWrites
 from forewarn.wire import packed
 from simulation.faulty_store import FaultyStore
 from support import ordered
@@ -403,11 +403,12 @@ class BreakingStore(FaultyStore):
         self.scopes = set(scopes)
         self.met = 0
 
-    def save(self, change: Change) -> None:
-        if self.scopes & {after.name for _, after in change.scopes}:
+    def commit(self, batch: Batch, fence: Fence | None = None) -> None:
+        written = batch.tables.get("scope", TableWrites())
+        if self.scopes & {row["name"] for row in (*written.inserted, *written.updated)}:
             self.met += 1
             raise self.error
-        super().save(change)
+        super().commit(batch, fence)
 
 
 def breaking(fleet: InventoryFleet, error: Exception, *scopes: str) -> BreakingStore:
@@ -545,10 +546,11 @@ def test_an_end_that_breaks_is_tried_again(fleet: InventoryFleet) -> None:
     applying = Applying(fleet)
 
     class Unfinishable(BreakingStore):
-        def save(self, change: Change) -> None:
-            if change.unfinished == "" and self.scopes:
+        def commit(self, batch: Batch, fence: Fence | None = None) -> None:
+            written = batch.tables.get("unfinished_inventory", TableWrites())
+            if written.deleted and self.scopes:
                 raise self.error
-            super().save(change)
+            super().commit(batch, fence)
 
     store = fleet.writer._store = Unfinishable(fleet, TypeError("unhashable"), "any")
     _, waiting = applying.applied(groups(5))

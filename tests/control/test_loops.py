@@ -14,7 +14,7 @@ from forewarn.control.loops import (
 from forewarn.control.metrics import ControlMetrics
 from forewarn.control.writer import WriterThread
 from forewarn.core.model import EventType, Phase
-from forewarn.ports import Change, StoreFailed
+from forewarn.ports import Change, StoreFailed, Unstorable
 from support import ordered
 from support.core_fleet import WEB, Cloud, scope
 from support.waiting import until
@@ -110,18 +110,18 @@ def test_a_ring_makes_the_ticker_look_again(cloud: Cloud) -> None:
     assert asyncio.run(main()) is Phase.STARTED
 
 
-@pytest.mark.parametrize("failure", [disk_full(), ZeroDivisionError()])
+@pytest.mark.parametrize("failure", [disk_full(), Unstorable("a bug of ours")])
 def test_a_tick_that_fails_does_not_end_the_ticker(
     cloud: Cloud, store: WatchedStore, failure: Exception
 ) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.approve(event)
-    store.fails["save"] = failure
+    store.fails["commit"] = failure
 
     async def main() -> bytes:
         async with running(cloud) as service:
             loop = asyncio.ensure_future(service.ticker.run())
-            await until(lambda: "save" not in store.fails)
+            await until(lambda: "commit" not in store.fails)
             service.ticker.ring()
             await until(lambda: cloud.event(event).phase is Phase.STARTED)
             assert not loop.done()

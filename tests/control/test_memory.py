@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from forewarn.control.archive import Archive
 from forewarn.control.command_handlers import decide
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.transaction import Transaction
@@ -26,7 +27,7 @@ def transaction(cloud: Cloud) -> Transaction:
     return Transaction(
         cloud.index,
         cloud.observed.for_writer(),
-        cloud.store,
+        Archive(cloud.index, cloud.store),
         now_ms=cloud.clock.wall,
         monotonic_ms=cloud.clock.monotonic,
         commit=cloud.store.position() + 1,

@@ -67,7 +67,7 @@ LOOK = ordered.wanted(look)
 
 def test_a_batch_is_one_commit_and_every_command_gets_its_own_answer(cloud: Watched) -> None:
     first, second, third = cloud.writer.run([reboot("web_0"), LOOK, reboot("web_1")])
-    assert cloud.watched.calls == ["begin", "save", "save", "commit"]
+    assert cloud.watched.calls == ["commit"]
     assert (first.value.resources, second.value, third.value.resources) == (
         ("web_0",),
         1,
@@ -104,7 +104,7 @@ def test_nothing_of_a_batch_is_kept_once_another_program_wrote_to_the_database(
     cloud: Watched,
 ) -> None:
     before = cloud.everything()
-    cloud.watched.fails["save"] = StaleRevision("somebody else was here")
+    cloud.watched.fails["commit"] = StaleRevision("somebody else was here")
     with pytest.raises(StaleRevision):
         cloud.writer.run([reboot("web_0"), reboot("web_1")])
     assert cloud.everything() == before
@@ -116,19 +116,16 @@ def test_commits_are_told_after_they_are_durable_and_before_the_answers(cloud: W
         lambda changes: told.append((list(cloud.watched.calls), len(changes)))
     )
     writer.run([reboot("web_0"), reboot("web_1")])
-    assert told == [(["begin", "save", "save", "commit"], 2)]
+    assert told == [(["commit"], 2)]
 
 
 # A store that fails.
 
 
-@pytest.mark.parametrize("call", ["begin", "save", "commit"])
-def test_when_the_store_fails_everything_of_the_batch_is_taken_back(
-    cloud: Watched, call: str
-) -> None:
+def test_when_the_store_fails_everything_of_the_batch_is_taken_back(cloud: Watched) -> None:
     before = cloud.everything()
     index = dict(cloud.index.scope_of_vm), set(cloud.index.busy_scopes)
-    cloud.watched.fails[call] = disk_full()
+    cloud.watched.fails["commit"] = disk_full()
     with pytest.raises(StoreFailed):
         cloud.writer.run(
             [
@@ -149,7 +146,7 @@ def test_a_failure_in_the_middle_of_a_batch_takes_back_what_came_before(cloud: W
     before = cloud.everything()
 
     def fill_the_disk(tx: Transaction) -> None:
-        cloud.watched.fails["save"] = disk_full()
+        cloud.watched.fails["commit"] = disk_full()
         decide(tx, reboot("web_1"))
 
     with pytest.raises(StoreFailed):
@@ -173,10 +170,9 @@ def test_published_lines_have_the_numbers_of_the_store_without_gaps(cloud: Watch
     assert cloud.index.journal.end == cloud.store.journal_end()
 
 
-@pytest.mark.parametrize("call", ["begin", "save", "commit"])
-def test_numbers_of_lines_that_are_not_kept_are_given_again(cloud: Watched, call: str) -> None:
+def test_numbers_of_lines_that_are_not_kept_are_given_again(cloud: Watched) -> None:
     end = cloud.index.journal.end
-    cloud.watched.fails[call] = disk_full()
+    cloud.watched.fails["commit"] = disk_full()
     with pytest.raises(StoreFailed):
         cloud.writer.run([reboot("web_0"), reboot("web_1")])
     assert cloud.index.journal.end == end == cloud.store.journal_end()
@@ -231,7 +227,7 @@ def test_nothing_is_decided_on_a_clock_whose_step_could_not_be_accounted_for(
     cloud.show()
     before = cloud.everything()
     cloud.clock.wall += minutes(60)
-    cloud.watched.fails["save"] = StaleRevision("somebody else was here")
+    cloud.watched.fails["commit"] = StaleRevision("somebody else was here")
     with pytest.raises(StaleRevision):
         cloud.writer.run([ordered.start_event("web", event.event_id)])
     assert cloud.everything() == before
@@ -357,7 +353,7 @@ def test_when_nothing_can_be_kept_every_caller_is_told_and_the_writer_goes_on(
 
 def test_a_database_that_another_program_wrote_to_is_fatal(cloud: Watched) -> None:
     async def act(writer: OnThread) -> list[str]:
-        cloud.watched.fails["save"] = StaleRevision("host h1 is no longer at revision 3")
+        cloud.watched.fails["commit"] = StaleRevision("host h1 is no longer at revision 3")
         with pytest.raises(Unavailable, match="another program"):
             await writer.submit(reboot("web_0"))
         return writer.fatal

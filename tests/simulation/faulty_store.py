@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
 from forewarn.core.model import Operation, ScheduledEvent
-from forewarn.core.retention import Prunable
 from forewarn.ports import (
-    Change,
+    Batch,
+    Fence,
     FirstRead,
     JournalLine,
     ListedEvent,
     ListedOperation,
     ListFilter,
-    RememberedAnswer,
+    Questions,
+    Recalled,
     Snapshot,
     Store,
     StoreFailed,
@@ -30,8 +31,7 @@ class Crash(BaseException):
 class Fault(StrEnum):
     """Where the next transaction goes wrong."""
 
-    CRASH_BEFORE_SAVE = "crash before save"
-    CRASH_AFTER_SAVE = "crash after save"
+    CRASH_IN_RECALL = "crash while something is recalled"
     CRASH_BEFORE_COMMIT = "crash before commit"
     CRASH_AFTER_COMMIT = "crash after commit"
     DISK_FULL = "disk full"
@@ -69,42 +69,14 @@ class FaultyStore:
     def begin_epoch(self, epoch: str) -> None:
         self._store.begin_epoch(epoch)
 
-    def begin(self) -> None:
-        self._store.begin()
-
-    def save(self, change: Change) -> None:
-        self._meet(Fault.CRASH_BEFORE_SAVE)
-        self._store.save(change)
-        self._meet(Fault.CRASH_AFTER_SAVE)
-
-    def commit(self) -> None:
+    def commit(self, batch: Batch, fence: Fence | None = None) -> None:
         self._meet(Fault.CRASH_BEFORE_COMMIT, Fault.DISK_FULL)
-        self._store.commit()
+        self._store.commit(batch, fence)
         self._meet(Fault.CRASH_AFTER_COMMIT)
 
-    def rollback(self) -> None:
-        self._store.rollback()
-
-    def remembered(self, key: str) -> RememberedAnswer | None:
-        return self._store.remembered(key)
-
-    def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
-        return self._store.known_ids(scope, event_ids)
-
-    def prunable(self, before_ms: int) -> Prunable:
-        return self._store.prunable(before_ms)
-
-    def kept_event(self, event_id: str) -> ScheduledEvent | None:
-        return self._store.kept_event(event_id)
-
-    def kept_event_ids(self, beginning: str, limit: int) -> Sequence[str]:
-        return self._store.kept_event_ids(beginning, limit)
-
-    def kept_operation_ids(self, beginning: str, limit: int) -> Sequence[str]:
-        return self._store.kept_operation_ids(beginning, limit)
-
-    def kept_operation(self, operation_id: str) -> Operation | None:
-        return self._store.kept_operation(operation_id)
+    def recall(self, questions: Questions) -> Recalled:
+        self._meet(Fault.CRASH_IN_RECALL)
+        return self._store.recall(questions)
 
     def event(self, event_id: str) -> ScheduledEvent | None:
         return self._store.event(event_id)

@@ -25,7 +25,7 @@ PLANTED_IN_LINK = (
         "the store does not keep when what hosts are shown of a scope has changed",
         (
             (
-                "adapters/sqlite/store.py",
+                "tables/folding.py",
                 "shown = before is None or scope.name in self._change.shown\n",
                 "shown = before is None\n",
             ),

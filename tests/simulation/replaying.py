@@ -22,6 +22,7 @@ from forewarn.control.timekeeper import ClockReading, Timekeeper
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer
 from forewarn.ports import Store, StoreFailed
+from forewarn.tables.folding import Counted
 from simulation.faulty_store import Fault, FaultyStore
 from simulation.fleets import hosts_of
 from simulation.world import new_store
@@ -79,8 +80,10 @@ class Life:
         self._clock, self._ids = ManualClock(wall=0, monotonic=began.monotonic_ms), SaidIds()
         power = HostPower() if began.powers_hosts else None
         self._heard = SaidHearing(self._clock, power=power)
+        snapshot = store.load()
         self._writer = Writer(
-            index=FleetIndex(store.load()),
+            index=FleetIndex(snapshot),
+            counted=Counted.after(snapshot),
             observed=self._heard,
             store=self._store,
             timekeeper=SaidTimekeeper(self._clock),

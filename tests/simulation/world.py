@@ -28,6 +28,7 @@ from simulation.service import Durable, Service
 from simulation.sim_clock import SimClock
 from simulation.wire_link import Wire
 from support import ordered
+from support.batches import keep
 from support.control import run_now
 from support.ids import CountedIds
 from support.ordered import Given
@@ -49,9 +50,7 @@ RING_HEARD = 0.7  # of the hosts that a commit concerns, so many ask at once
 def new_store(hosts: Iterable[Host]) -> SqliteStore:
     """A store that knows these hosts and nothing else."""
     store = SqliteStore.in_memory()
-    store.begin()
-    store.save(Change(hosts=tuple((None, host) for host in hosts)))
-    store.commit()
+    keep(store, Change(hosts=tuple((None, host) for host in hosts)))
     return store
 
 
@@ -145,7 +144,6 @@ class SimulationWorld:
         """kill -9 of the service. Hosts live on with what they have."""
         self.say(f"service dies: {why}")
         self.judge.count("crashes")
-        self.store.rollback()
         self.service = None
         self.judge.quiet_ms.clear()
         for scope in self.store.load().scopes:

@@ -19,6 +19,7 @@ from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted, Writer, WriterThread
 from forewarn.core.model import Host, Policy, Scope, Vm
 from forewarn.ports import EVERYTHING, Change, Clock, Ids, JournalLine, Store
+from forewarn.tables.folding import Counted
 from support import ordered
 from support.ordered import Given
 
@@ -77,6 +78,7 @@ class ControlParts:
         self.ids = ids
         self.snapshot = store.load()
         self.index = FleetIndex(self.snapshot)
+        self.counted = Counted.after(self.snapshot)
         self.published = PublishedFleet(self.snapshot, observed, policy=policy, clock=clock)
         self.timekeeper = Timekeeper(clock)
         self.volatile = volatile or Volatile(clock.monotonic_ms())
@@ -89,6 +91,7 @@ class ControlParts:
     ) -> Writer:
         return Writer(
             index=self.index,
+            counted=self.counted,
             observed=self.observed,
             store=self.store,
             timekeeper=self.timekeeper,

@@ -33,8 +33,11 @@ from forewarn.core.model import (
     Vm,
     Window,
 )
+from forewarn.ports import Change
+from support.journal import lines_of
 
 T = TypeVar("T", bound=Struct)
+V = TypeVar("V")
 
 WORDS = (
     "",
@@ -170,6 +173,7 @@ class Values:
         given: dict[str, Any] = {"event_id": event.event_id}
         if not event.silent:
             given["not_before_ms"] = event.not_before_ms
+            given["silent"] = False  # what guests have seen is never hidden from them
         kept = [replace(self.action(a.action_id), epoch=a.epoch + 1) for a in event.actions]
         self.rng.shuffle(kept)
         given["actions"] = (*kept[: self.rng.randrange(4)], self.action(self.name("action")))
@@ -215,3 +219,52 @@ def open_part(scope: Scope) -> Scope:
 
 def is_open(operation: Operation) -> bool:
     return operation.phase is not OperationPhase.ENDED
+
+
+class StoreWorld:
+    """Everything that was saved, beside the store, to compare with."""
+
+    def __init__(self, seed: int) -> None:
+        self.values = Values(seed)
+        self.scopes: dict[str, Scope] = {}
+        self.hosts: dict[str, Host] = {}
+        self.operations: dict[str, Operation] = {}
+        self.events: dict[str, ScheduledEvent] = {}
+        self.facts: list[Fact] = []
+
+    def grow(self) -> Change:
+        """A change that adds some of everything."""
+        values = self.values
+        return Change(
+            scopes=tuple((None, values.scope()) for _ in range(3)),
+            hosts=tuple((None, values.host()) for _ in range(2)),
+            operations=tuple((None, values.operation()) for _ in range(2)),
+            lines=lines_of((values.fact() for _ in range(3)), after=len(self.facts)),
+            heartbeat_ms=values.any(int),
+            inventory=values.any(str),
+        )
+
+    def evolve(self) -> Change:
+        """A change that changes about half of everything."""
+        values = self.values
+
+        def some(what: dict[str, V]) -> list[V]:
+            return [value for value in what.values() if values.rng.random() < 0.5]
+
+        return Change(
+            scopes=tuple((s, values.evolve_scope(s)) for s in some(self.scopes)),
+            hosts=tuple((h, values.evolve_host(h)) for h in some(self.hosts)),
+            operations=tuple((o, values.evolve_operation(o)) for o in some(self.operations)),
+            lines=lines_of([values.fact()], after=len(self.facts)),
+        )
+
+    def saved(self, change: Change) -> None:
+        for _, scope in change.scopes:
+            self.events.update({event.event_id: event for event in scope.events})
+            self.scopes[scope.name] = open_part(scope)
+        self.hosts.update({host.name: host for _, host in change.hosts})
+        for _, operation in change.operations:
+            self.operations.pop(operation.operation_id, None)
+            if is_open(operation):
+                self.operations[operation.operation_id] = operation
+        self.facts += [line.fact for line in change.lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.ports import Change, StoreFailed
+from forewarn.ports import Batch, Fence, Questions, Recalled, StoreFailed
 from simulation.faulty_store import FaultyStore
 
 HANGS_S = 60  # only ends a hang
@@ -25,21 +25,13 @@ class WatchedStore(FaultyStore):
         if failure is not None:
             raise failure
 
-    def begin(self) -> None:
-        self._meets("begin")
-        super().begin()
-
-    def save(self, change: Change) -> None:
-        self._meets("save")
-        super().save(change)
-
-    def commit(self) -> None:
+    def commit(self, batch: Batch, fence: Fence | None = None) -> None:
         self._meets("commit")
-        super().commit()
+        super().commit(batch, fence)
 
-    def rollback(self) -> None:
-        self.calls.append("rollback")
-        super().rollback()
+    def recall(self, questions: Questions) -> Recalled:
+        self._meets("recall")
+        return super().recall(questions)
 
 
 class GatedStore(WatchedStore):
@@ -57,10 +49,10 @@ class GatedStore(WatchedStore):
     def open_gate(self) -> None:
         self._open.set()
 
-    def commit(self) -> None:
+    def commit(self, batch: Batch, fence: Fence | None = None) -> None:
         self.at_gate.set()
         assert self._open.wait(HANGS_S)
-        super().commit()
+        super().commit(batch, fence)
 
 
 def disk_full() -> StoreFailed:

@@ -66,16 +66,26 @@ CommandLog = Callable[[Batch | TakenBack], None]
 
 
 class NotedIds:
-    """`ports.Ids` that notes what it gave."""
+    """`ports.Ids` that notes what it gave, and can give it again."""
 
     def __init__(self, ids: Ids) -> None:
         self._ids = ids
         self._given: list[str] = []
+        self._again: list[str] = []  # the next one last
 
     def event_id(self) -> str:
-        given = self._ids.event_id()
+        given = self._again.pop() if self._again else self._ids.event_id()
         self._given.append(given)
         return given
+
+    def given(self) -> int:
+        """How many were given since `take`."""
+        return len(self._given)
+
+    def give_again(self, given: int) -> None:
+        """Give those after so many once more: what they were given for is decided anew."""
+        while len(self._given) > given:
+            self._again.append(self._given.pop())
 
     def take(self) -> tuple[str, ...]:
         """Those that were given since this was last asked."""

@@ -338,8 +338,7 @@ def tell_newcomers(tx: Transaction, command: commands.TellNewcomers) -> None:
 def settle_operation(tx: Transaction, command: commands.SettleOperation) -> None:
     operation = tx.operation(command.operation_id)
     if operation is not None and not operation.whole_host:
-        kept = (tx.kept_event(event_id) for _, event_id in operation.members)
-        events = [event for event in kept if event is not None]
+        events = tx.kept_events(event_id for _, event_id in operation.members)
         tx.apply(ending.settle_operation(operation, tx, events, tx.now_ms))
 
 

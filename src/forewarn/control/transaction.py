@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.control.event_ids import IDS_NAMED_MAX
+from forewarn.control.archive import Archive
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.hosts.feed_positions import shown_alike
@@ -47,7 +47,6 @@ from forewarn.ports import (
     Ids,
     JournalLine,
     RememberedAnswer,
-    Store,
     VmDefinition,
 )
 
@@ -84,7 +83,7 @@ class Transaction(FleetLook):
         self,
         index: FleetIndex,
         heard: HeardByWriter,
-        store: Store,
+        archive: Archive,
         *,
         now_ms: int,
         monotonic_ms: int,
@@ -99,7 +98,7 @@ class Transaction(FleetLook):
         self.volatile = volatile
         self.reported_by: set[str] = set()  # hosts that reported other VMs than before, or left
         self._commit = commit
-        self._store = store
+        self._archive = archive
         self._ids = ids
         self._before = Undo({}, {}, {})
         self._facts: list[Fact] = []
@@ -129,35 +128,40 @@ class Transaction(FleetLook):
         while True:
             yield self._ids.event_id()
 
-    # What is kept beyond the open things.
+    # What is kept beyond the open things. What came before in the same commit is included.
 
     def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
         """Those of the (upper-case) ids that the scope has or ever had."""
-        return self._store.known_ids(scope, event_ids)
+        found = self._archive.events(event_ids)
+        return frozenset(key for key, event in found.items() if event.scope == scope)
+
+    def kept_events(self, event_ids: Iterable[str]) -> Sequence[ScheduledEvent]:
+        """Those of these events that are kept, open or ended."""
+        return list(self._archive.events(event_ids).values())
 
     def kept_event(self, event_id: str) -> ScheduledEvent | None:
-        """An event, open or ended, as last saved: what came before in the same commit included."""
-        return self._store.kept_event(event_id)
+        """An event, open or ended."""
+        return self._archive.events((event_id,)).get(event_id)
 
     def kept_operation(self, operation_id: str) -> Operation | None:
-        """An operation, open or ended, as last saved; see `kept_event`."""
-        return self._store.kept_operation(operation_id)
+        """An operation, open or ended."""
+        return self._archive.operation(operation_id)
 
     def kept_event_ids(self, beginning: str) -> Sequence[str]:
         """Ids of events, open or ended, that begin so: enough to know whether one does."""
-        return self._store.kept_event_ids(beginning, IDS_NAMED_MAX + 1)
+        return self._archive.event_ids(beginning)
 
     def kept_operation_ids(self, beginning: str) -> Sequence[str]:
         """The same of operations."""
-        return self._store.kept_operation_ids(beginning, IDS_NAMED_MAX + 1)
+        return self._archive.operation_ids(beginning)
 
     def remembered(self, key: str) -> RememberedAnswer | None:
         """The answer kept under an idempotency key."""
-        return self._store.remembered(key)
+        return self._archive.remembered(key)
 
     def prunable(self, before_ms: int) -> Prunable:
         """A slice of what ended before that, oldest first."""
-        return self._store.prunable(before_ms)
+        return self._archive.prunable(before_ms)
 
     # Changing.
 

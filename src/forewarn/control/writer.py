@@ -1,9 +1,10 @@
 """The one place where anything is written: commands in, durable results out.
 
 `Writer.run` is synchronous and takes a batch of commands through one commit: each command gets
-its own transaction, a command that refuses is taken back alone, and no result leaves before the
-commit. `WriterThread` feeds it from asyncio; while one batch is being made durable the next one
-gathers, which is all there is to group commit.
+its own transaction, a command that refuses is taken back alone, in memory; what the others change
+is folded into rows, which are written at once, and no result leaves before the commit.
+`WriterThread` feeds it from asyncio; while one batch is being made durable the next one gathers,
+which is all there is to group commit.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct, field
 
 from forewarn.control import command_log
+from forewarn.control.archive import Archive, NotRecalled
 from forewarn.control.command_handlers import decide
 from forewarn.control.command_log import CommandLog, NotedIds
 from forewarn.control.commands import ClockStepped, Command, Stalled
@@ -29,10 +31,21 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Policy
 from forewarn.core.principal import CLOCK
 from forewarn.logs import Log
-from forewarn.ports import Change, Clock, Ids, StaleRevision, Store, StoreFailed
+from forewarn.ports import (
+    Change,
+    Clock,
+    Fence,
+    Ids,
+    StaleRevision,
+    Store,
+    StoreFailed,
+    Unstorable,
+)
+from forewarn.tables.folding import Counted, Folding
 
 T = TypeVar("T")
 BATCH_COMMANDS_MAX = 256
+QUESTIONS_MAX = 100  # of the store, by one command, one after the other
 WRITER_BROKEN = "the writer met something that must not happen; the log says what"
 
 log = Log(__name__)
@@ -82,9 +95,9 @@ class _Batch(Struct):
 
     now_ms: int
     monotonic_ms: int
-    commit: int
     news: News
     commands: Sequence[Wanted[Any]]
+    rows: Folding
     tried: int = 0
     results: list[CommandResult] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -95,13 +108,14 @@ class _Batch(Struct):
 class Writer:
     """Takes commands through the index of the fleet and the store. Single-threaded.
 
-    The caller of `run` owns it, and the index with it.
+    The caller of `run` owns it, and with it the index and what was counted.
     """
 
     def __init__(
         self,
         *,
         index: FleetIndex,
+        counted: Counted,
         observed: Observed,
         store: Store,
         timekeeper: Timekeeper,
@@ -111,15 +125,19 @@ class Writer:
         ids: Ids,
         on_commit: Callable[[Sequence[Change]], None],
         command_log: CommandLog | None = None,
+        fence: Fence | None = None,
     ) -> None:
+        """`fence` is that of the leadership under which it writes, where there can be others."""
         self._index = index
         self._observed = observed
         self._heard = observed.for_writer()
         self._store = store
         self._timekeeper = timekeeper
         self._policy = policy
-        self._noted_ids = None if command_log is None else NotedIds(ids)
-        self._ids = self._noted_ids or ids
+        self._ids = NotedIds(ids)
+        self._fence = fence
+        self._archive = Archive(index, store)
+        self._counted = counted
         self._command_log = command_log
         self._on_commit = on_commit
         self._lease_clock = lease_clock
@@ -129,38 +147,54 @@ class Writer:
         """Run the commands in order, commit once, and say how each ended.
 
         Raises StoreFailed if nothing could be kept, and StaleRevision if another program wrote to
-        the database; then nothing has changed. Anything else it raises is a bug, and nothing has
-        changed either.
+        the database; then nothing has changed. What the store cannot hold is a bug: the commands
+        are committed in two halves, and so on, until the one that it is of has failed alone.
+        Anything else it raises is a bug too, and nothing has changed either.
         """
+        try:
+            return self._run(commands)
+        except Unstorable as error:
+            if not commands:
+                raise
+            if len(commands) == 1:
+                if not isinstance(commands[0], LoggedByCaller):
+                    log.exception("command_failed")
+                return [CommandResult(error=error)]
+        half = len(commands) // 2
+        return [*self.run(commands[:half]), *self.run(commands[half:])]
+
+    def _run(self, commands: Sequence[Wanted[Any]]) -> list[CommandResult]:
         news = self._observed.news()
         reading = self._timekeeper.read()
         first = self._lost_time(reading)
         batch = _Batch(
             now_ms=reading.now_ms,
-            commit=self._store.position() + 1,
             monotonic_ms=self._lease_clock.monotonic_ms(),
             news=news,
             commands=[*first, *commands],
+            rows=Folding(self._counted),
         )
         self._heard.begin(news, batch.monotonic_ms)
         try:
+            self._archive.begin([_command(one) for one in batch.commands])
             for command in batch.commands:
                 self._run_one(command, batch)
             for done in batch.results[: len(first)]:
                 if done.error is not None:
                     # Nothing may be decided on time that is not accounted for.
                     raise done.error
-            if self._command_log is not None:
-                self._log_batch(batch)
+            self._log_batch(batch)
             if batch.changes:
-                self._store.commit()
+                self._store.commit(batch.rows.batch(), self._fence)
         except BaseException as error:
-            self._store.rollback()
             for transaction in reversed(batch.carried_out):
                 transaction.take_back()
             if isinstance(error, Exception):
                 self._log_taken_back(batch)
             raise
+        if batch.changes:
+            batch.rows.committed()
+            self._archive.committed()
         self._timekeeper.accounted(reading)
         reported = self._tell_reports(batch)
         if batch.changes or reported:
@@ -176,9 +210,9 @@ class Writer:
 
     def _log_batch(self, batch: _Batch) -> None:
         """Tell the command log what was decided so far, before it is kept."""
-        if self._command_log is None or self._noted_ids is None:
+        batch.logged, ids = True, self._ids.take()
+        if self._command_log is None:
             return
-        batch.logged = True
         tried = batch.commands[: batch.tried]
         self._command_log(
             command_log.Batch(
@@ -186,16 +220,15 @@ class Writer:
                 monotonic_ms=batch.monotonic_ms,
                 commands=tuple(map(_command, tried)),
                 heard=batch.news,
-                ids=self._noted_ids.take(),
+                ids=ids,
             )
         )
 
     def _log_taken_back(self, batch: _Batch) -> None:
-        if self._command_log is None:
-            return
         if not batch.logged:
             self._log_batch(batch)
-        self._command_log(command_log.TakenBack())
+        if self._command_log is not None:
+            self._command_log(command_log.TakenBack())
 
     @staticmethod
     def _lost_time(reading: ClockReading) -> list[Command[None]]:
@@ -210,41 +243,48 @@ class Writer:
         return Transaction(
             self._index,
             self._heard,
-            self._store,
+            self._archive,
             now_ms=batch.now_ms,
             monotonic_ms=batch.monotonic_ms,
-            commit=batch.commit,
+            commit=batch.rows.commit,
             volatile=self._volatile,
             policy=self._policy,
             ids=self._ids,
         )
 
     def _run_one(self, command: Wanted[Any], batch: _Batch) -> None:
-        transaction, begun = self._transaction(batch), bool(batch.changes)
         batch.tried += 1
-        try:
-            value = _decided(transaction, command)
-            change = transaction.seal()
-            if change is not None:
-                if not begun:
-                    self._store.begin()
-                self._store.save(change)
-        except (StoreFailed, StaleRevision):
-            transaction.take_back()
-            raise
-        except Exception as error:
-            # One command that refuses, or breaks, must not cost the others their commit.
-            if not isinstance(error, Refusal) and not isinstance(command, LoggedByCaller):
-                log.exception("command_failed")
-            transaction.take_back()
-            if not begun:
-                self._store.rollback()
-            batch.results.append(CommandResult(error=error))
-            return
+        given = self._ids.given()
+        for _ in range(QUESTIONS_MAX):
+            transaction = self._transaction(batch)
+            try:
+                value = _decided(transaction, command)
+                change = transaction.seal()
+                if change is not None:
+                    batch.rows.add(change)
+            except NotRecalled as asking:
+                transaction.take_back()
+                self._ids.give_again(given)
+                self._archive.ask(asking.questions)
+                continue
+            except (StoreFailed, StaleRevision):
+                transaction.take_back()
+                raise
+            except Exception as error:
+                # One command that refuses, or breaks, must not cost the others their commit.
+                if not isinstance(error, Refusal) and not isinstance(command, LoggedByCaller):
+                    log.exception("command_failed")
+                transaction.take_back()
+                batch.results.append(CommandResult(error=error))
+                return
+            break
+        else:
+            raise AssertionError(f"a command asked the store more than {QUESTIONS_MAX} times")
         batch.results.append(CommandResult(value=value))
         batch.carried_out.append(transaction)
         if change is not None:
             batch.changes.append(change)
+            self._archive.came(change)
 
 
 class _QueueEntry(Struct, frozen=True):

@@ -38,6 +38,7 @@ from forewarn.endpoint.browsers import known_names
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock, Ids, Snapshot
 from forewarn.settings import Settings
+from forewarn.tables.folding import Counted
 from forewarn.wiring.process import Growing, die
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class ControlParts:
         self.files = ReadFiles() if hosts_join else None  # they are asked what a file lists
         began_ms = adapters.lease_clock.monotonic_ms()
         self.volatile = Volatile(began_ms, files=self.files or ReadFiles())
-        self.writer = self._writer(FleetIndex(snapshot), policy, adapters.ids)
+        self.writer = self._writer(snapshot, policy, adapters.ids)
         self.control = Control(
             writer=self.writer,
             store=self.store,
@@ -219,9 +220,10 @@ class ControlParts:
         shown, self._shown_commits = self._shown_commits, {}
         host_feed.load(self.fleet.scopes.values(), self.fleet.operations.values(), shown)
 
-    def _writer(self, index: FleetIndex, policy: Policy, ids: Ids) -> WriterThread:
+    def _writer(self, snapshot: Snapshot, policy: Policy, ids: Ids) -> WriterThread:
         writer = Writer(
-            index=index,
+            index=FleetIndex(snapshot),
+            counted=Counted.after(snapshot),
             observed=self.observed,
             store=self.store,
             timekeeper=self.timekeeper,

@@ -62,12 +62,13 @@ from forewarn.adapters.sqlite.restored_tokens import (
     settle_tokens,
     tokens_there,
 )
-from forewarn.adapters.sqlite.rows import FACTS, GENERATIONS, SCOPES
-from forewarn.adapters.sqlite.statements import named_queries
+from forewarn.adapters.sqlite.writing import statements
 from forewarn.adapters.system import SystemClock
 from forewarn.core.facts import RestoredDetail
 from forewarn.core.model import SECOND_MS, Fact, FactKind, Scope
 from forewarn.ports import Clock, Generation, StoreFailed
+from forewarn.tables.rows import FACTS, GENERATIONS, SCOPES
+from forewarn.tables.statements import named_queries
 
 INCARNATION_AFTER_RESTORE = 1_000_000  # added: more than any document can have moved since
 INCARNATION_MAX = 2**53 - 1  # what guests that read JSON numbers as floats can tell apart
@@ -380,7 +381,7 @@ def _raise_incarnations(
 ) -> int:
     """Lift every scope above what guests may have read, and say so. Returns how many there are."""
     for scope in _emptied(replaced.scopes):
-        copy.execute(named_queries()["insert_scope"], SCOPES.cells(scope, shown_commit=0))
+        copy.execute(statements("scope").insert, SCOPES.cells(scope, shown_commit=0))
         seen = {"name": scope.name, "incarnation": scope.incarnation}
         copy.execute(named_queries()["lift_incarnation"], seen)
     added = {"added": INCARNATION_AFTER_RESTORE}
@@ -391,7 +392,7 @@ def _raise_incarnations(
         source=str(source), scopes=scopes, **added, unread=replaced.unread, generation=generation
     )
     fact = Fact(kind=FactKind.RESTORED, at_ms=now_ms, detail=detail)
-    copy.execute(named_queries()["insert_line"], FACTS.cells(fact, number=number))
+    copy.execute(statements("journal").insert, FACTS.cells(fact, number=number))
     return scopes
 
 

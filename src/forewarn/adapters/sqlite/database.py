@@ -16,7 +16,7 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -24,10 +24,11 @@ from typing import NoReturn
 
 from forewarn.adapters.sqlite.data_folder import FolderLock, migrate
 from forewarn.adapters.sqlite.database_mark import SUMMED_BYTES_MAX, Marker, sum_if_readable
-from forewarn.adapters.sqlite.list_queries import ListQuery
-from forewarn.adapters.sqlite.statements import named_queries
 from forewarn.logs import Log
-from forewarn.ports import StoreFailed
+from forewarn.ports import Cell, Cells, StaleRevision, StoreFailed, Unstorable
+from forewarn.tables.list_queries import ListQuery
+from forewarn.tables.statements import named_queries
+from forewarn.tables.steps import Step
 
 BUSY_TIMEOUT_MS = 5_000  # a foreign reader or `sqlite3` shell may hold the file this long
 CHECKPOINT_AFTER_ROWS = 1_000  # rows written between two moves of the WAL into the database file
@@ -36,17 +37,10 @@ READER_WAIT_LIMIT_S = 30  # for a reading connection to become free
 IN_MEMORY = "in-memory"  # the installation that ends with its process
 EPOCHS_MAX = 1_000  # lives of controls that a database knows; hosts of older ones hear everything
 
-Parameters = Mapping[str, str | int | None]
+Parameters = Cells
 Rows = list[sqlite3.Row]
 
 log = Log(__name__)
-
-
-class Unstorable(AssertionError):  # noqa: N818 - says what is the case
-    """A change breaks a constraint of the schema: a bug of ours, never a user's or the disk's.
-
-    Nothing of it was saved, and the other changes of its transaction are not hurt.
-    """
 
 
 def failure(error: Exception, doing: str, *, unknown_is_fatal: bool) -> StoreFailed:
@@ -82,9 +76,8 @@ def _empty() -> sqlite3.Connection:
 class Database:
     """One database: a writing connection, which belongs to one thread at a time, and readers.
 
-    From `begin` to `commit` or `rollback` the calling thread owns the writing connection; others
-    that want it wait. In memory everything shares that one connection, so readers of other
-    threads wait too, and the owner's reads see what it has not committed yet.
+    In a transaction the calling thread owns the writing connection; others that want it wait. In
+    memory everything shares that one connection, so readers wait too.
     """
 
     def __init__(
@@ -103,8 +96,6 @@ class Database:
         self._commits = commits  # durable ones
         self._epoch: str | None = None  # to be kept with the next commit
         self._owner = threading.RLock()
-        self._owner_thread: int | None = None
-        self._undone: str | None = None  # why SQLite undid the open transaction by itself
         self._dead: StoreFailed | None = None  # the fatal failure after which nothing is written
         self._rows_at_checkpoint = 0
         self._closed = False
@@ -140,86 +131,81 @@ class Database:
         """Keep with the next commit that it is the first one of this epoch."""
         self._epoch = epoch
 
-    def begin(self) -> None:
-        """Own the writing connection and open a transaction on it. May raise StoreFailed."""
-        self._own()
-        try:
-            self._refuse_if_dead()
-            self._undone = None
-            self._writer.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            self._disown()
-            self._fail(error, "beginning a transaction", unknown_is_fatal=False)
-        except BaseException:
-            self._disown()
-            raise
-
     @contextmanager
-    def change(self) -> Iterator[None]:
-        """A savepoint around one change: whole or not at all.
+    def transaction(self) -> Iterator[None]:
+        """One commit: what is written inside is durable when this ends, or nothing of it is kept.
 
-        Any exception undoes the change and goes on: what no row can hold as Unstorable, another
-        error of SQLite as StoreFailed. Some failures make SQLite undo the whole transaction; then
-        `commit` will fail too.
+        What no row can hold is Unstorable, another error of SQLite StoreFailed. Threads take turns.
         """
-        self._refuse_unless_owner()
-        self._refuse_if_undone()
-        try:
-            self._writer.execute("SAVEPOINT change")
-            yield
-            self._writer.execute("RELEASE change")
-        except (sqlite3.IntegrityError, OverflowError, TypeError, UnicodeEncodeError) as error:
-            self._undo_change(str(error))
-            raise Unstorable(f"no row can hold this: {error}") from error
-        except sqlite3.Error as error:
-            self._undo_change(str(error))
-            self._fail(error, "saving a change", unknown_is_fatal=False)
-        except BaseException as error:
-            self._undo_change(str(error))
-            raise
-
-    def commit(self) -> None:
-        """Durable when it returns. StoreFailed otherwise, and then nothing since begin holds."""
-        self._refuse_unless_owner()
-        try:
-            self._refuse_if_undone()
-            if self._path is not None:
-                self.write("count_commit", {"commits": self._commits + 1})
-            if self._epoch is not None:
-                self._keep_epoch(self._epoch)
-            self._writer.execute("COMMIT")
+        with self._owner:
+            self._refuse_if_dead()
+            self._run("beginning a transaction", "BEGIN IMMEDIATE", unknown_is_fatal=False)
+            try:
+                yield
+                if not self._writer.in_transaction:
+                    raise StoreFailed("SQLite has undone the transaction", fatal=False)
+                self._count_commit()
+            except (sqlite3.IntegrityError, OverflowError, TypeError, UnicodeEncodeError) as error:
+                self._undo_transaction()
+                raise Unstorable(f"no row can hold this: {error}") from error
+            except sqlite3.Error as error:
+                self._undo_transaction()
+                self._fail(error, "writing", unknown_is_fatal=False)
+            except BaseException:
+                self._undo_transaction()
+                raise
+            self._run("committing", "COMMIT", unknown_is_fatal=True)
             self._commits += 1
             self._epoch = None
             if self._marker is not None:
                 self._marker.committed(self._commits)
-            self._checkpoint_if_worthwhile()
+            try:
+                self._checkpoint_if_worthwhile()
+            except sqlite3.Error as error:
+                self._fail(error, "committing", unknown_is_fatal=True)
+
+    def _run(self, doing: str, statement: str, *, unknown_is_fatal: bool) -> None:
+        try:
+            self._writer.execute(statement)
         except sqlite3.Error as error:
             self._undo_transaction()
-            self._fail(error, "committing", unknown_is_fatal=True)
-        except BaseException:
-            self._undo_transaction()
-            raise
-        finally:
-            self._disown()
+            self._fail(error, doing, unknown_is_fatal=unknown_is_fatal)
+
+    def _count_commit(self) -> None:
+        """The last statement of every transaction. Another writer has counted otherwise."""
+        if self._path is not None:
+            counted = self.write(
+                "count_commit", {"commits": self._commits + 1, "commits_before": self._commits}
+            )
+            if counted != 1:
+                raise StaleRevision(f"the database is no longer at commit {self._commits}")
+        if self._epoch is not None:
+            self._keep_epoch(self._epoch)
 
     def _keep_epoch(self, epoch: str) -> None:
         self.write("insert_epoch", {"epoch_id": epoch, "first_commit": self._commits + 1})
         self.write("delete_old_epochs", {"kept": EPOCHS_MAX})
 
-    def rollback(self) -> None:
-        """Forget everything since begin. Never raises; does nothing for a thread without begin."""
-        if self._owner_thread != threading.get_ident():
-            return
-        self._undo_transaction()
-        self._disown()
-
     def write(self, name: str, parameters: Parameters) -> int:
-        """Run a named statement inside `change`. Returns how many rows it wrote."""
+        """Run a named statement inside `transaction`. Returns how many rows it wrote."""
         return self._writer.execute(named_queries()[name], parameters).rowcount
 
-    def write_all(self, name: str, parameters: Iterable[Parameters]) -> None:
-        """Run a named statement once for each of the parameters, inside `change`."""
-        self._writer.executemany(named_queries()[name], parameters)
+    def write_all(self, statement: str, rows: Iterable[Parameters]) -> int:
+        """Run a statement for each row inside `transaction`. Returns how many rows it wrote."""
+        return self._writer.executemany(statement, rows).rowcount
+
+    def revisions(self, step: Step) -> dict[tuple[Cell, ...], int]:
+        """The revisions of the rows of a step that have one, as they are in the transaction."""
+        spec, found = step.spec, {}
+        if "revision" not in spec.columns:
+            return {}
+        named = " AND ".join(f"{key} = :{key}" for key in spec.key)
+        for cells in step.rows:
+            asked = f"SELECT revision FROM {spec.table} WHERE {named}"  # noqa: S608 - ours
+            row = self._writer.execute(asked, cells).fetchone()
+            if row is not None:
+                found[tuple(cells[key] for key in spec.key)] = int(row["revision"])
+        return found
 
     # Reading
 
@@ -227,8 +213,12 @@ class Database:
     def reading(self) -> Iterator[QueryReader]:
         """What is committed, as of one instant. Any thread. Errors of SQLite are StoreFailed."""
         if self._path is None:
-            with self.reading_own() as own:
-                yield own
+            with self._owner:
+                self._refuse_if_dead()
+                try:
+                    yield QueryReader(self._writer)
+                except sqlite3.Error as error:
+                    self._fail(error, "reading", unknown_is_fatal=False)
             return
         connection = self._borrow_reader(self._path)
         try:
@@ -238,16 +228,6 @@ class Database:
             raise failure(error, "reading", unknown_is_fatal=False) from error
         finally:
             self._give_back(connection)
-
-    @contextmanager
-    def reading_own(self) -> Iterator[QueryReader]:
-        """What the writing connection sees: also what its owner wrote since begin."""
-        with self._owner:
-            self._refuse_if_dead()
-            try:
-                yield QueryReader(self._writer)
-            except sqlite3.Error as error:
-                self._fail(error, "reading", unknown_is_fatal=False)
 
     # Ending
 
@@ -289,46 +269,11 @@ class Database:
         finally:
             source.close()
 
-    def _own(self) -> None:
-        self._owner.acquire()
-        if self._owner_thread is not None:
-            self._owner.release()
-            raise RuntimeError("begin was called again before commit or rollback")
-        self._owner_thread = threading.get_ident()
-
-    def _disown(self) -> None:
-        self._owner_thread = None
-        self._owner.release()
-
-    def _refuse_unless_owner(self) -> None:
-        if self._owner_thread != threading.get_ident():
-            raise RuntimeError("this thread has not called begin")
-
     def _refuse_if_dead(self) -> None:
         if self._closed:
             raise StoreFailed("the store is closed", fatal=False)
         if self._dead is not None:
             raise StoreFailed(f"after an earlier failure: {self._dead}", fatal=True)
-
-    def _refuse_if_undone(self) -> None:
-        self._refuse_if_dead()
-        if self._undone is None and not self._writer.in_transaction:
-            # A savepoint would now begin a transaction of its own, and its release commit it.
-            self._undone = "SQLite has ended it"
-        if self._undone is not None:
-            raise StoreFailed(f"the transaction was undone: {self._undone}", fatal=False)
-
-    def _undo_change(self, reason: str) -> None:
-        """Undo to the savepoint, or note that the whole transaction is gone."""
-        try:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK TO change")
-                self._writer.execute("RELEASE change")
-                return
-        except sqlite3.Error as error:
-            reason = f"{reason}; then {error}"
-            self._undo_transaction()
-        self._undone = reason
 
     def _undo_transaction(self) -> None:
         """Roll back if SQLite has not done so itself. If even that fails, the database is dead."""

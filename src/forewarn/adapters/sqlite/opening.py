@@ -56,10 +56,10 @@ from forewarn.adapters.sqlite.database_mark import (
     refuse_replaced,
     write_mark,
 )
-from forewarn.adapters.sqlite.statements import named_queries
 from forewarn.adapters.system import SystemClock
 from forewarn.logs import Log
 from forewarn.ports import StoreFailed
+from forewarn.tables.statements import named_queries
 
 BEFORE_NEW_PREFIX = "before-new-"  # of the folder to which --new moves what was there
 DATABASE_ID_BYTES = 16

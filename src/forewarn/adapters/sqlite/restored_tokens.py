@@ -6,10 +6,11 @@ import sqlite3
 
 from msgspec import Struct
 
-from forewarn.adapters.sqlite.rows import TOKENS
-from forewarn.adapters.sqlite.statements import named_queries
+from forewarn.adapters.sqlite.writing import statements
 from forewarn.core import tokens
 from forewarn.core.tokens import Token
+from forewarn.tables.rows import TOKENS
+from forewarn.tables.statements import named_queries
 
 
 class TokensThere(Struct, frozen=True):
@@ -55,7 +56,7 @@ def settle_tokens(
         known = {one.token_id: one for there in same for one in there.tokens}
         found = tuple(tokens.after_restore(kept.tokens, known, now_ms))
         for token in found:
-            copy.execute(named_queries()["upsert_token"], TOKENS.cells(token))
+            copy.execute(statements("token").upsert, TOKENS.cells(token))
     before = {one.token_id for one in kept.tokens if one.ended_ms(now_ms) is None}
     return TokensRestored(
         valid=tuple(sorted(one.name for one in found if one.ended_ms(now_ms) is None)),

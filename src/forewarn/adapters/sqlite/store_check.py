@@ -22,7 +22,6 @@ from forewarn.adapters.secret_files import (
     LINK_FOLDER,
     MEMBERS_FILE,
 )
-from forewarn.adapters.sqlite import rows
 from forewarn.adapters.sqlite.backup_file import read_files, sealed
 from forewarn.adapters.sqlite.data_folder import (
     APPLICATION_ID,
@@ -39,6 +38,7 @@ from forewarn.adapters.sqlite.data_folder import (
 from forewarn.adapters.sqlite.database import connect
 from forewarn.adapters.sqlite.opening import refuse_unfit
 from forewarn.ports import StoreFailed
+from forewarn.tables import rows
 
 SAID_MAX = 20  # of what is wrong with pages and references
 _LINK_FILES = (CERTIFICATE_FILE, KEY_FILE, MEMBERS_FILE)

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.adapters.sqlite.table_columns import Cell
-from forewarn.ports import ListFilter
+from forewarn.ports import Cell, ListFilter
 
 
 class ListQuery(Struct, frozen=True):
@@ -66,7 +65,7 @@ _LINES_OF_EVENTS = (
     " AND journal.number > :after"
 )
 _LINES_OF_VM = "SELECT number FROM journal WHERE vm = :vm AND number > :after"
-_LINES_OF_TAG = (
+LINES_OF_TAG = (
     "SELECT journal.number FROM vm CROSS JOIN json_each(vm.tags) AS tag"
     " CROSS JOIN journal ON journal.vm = vm.name"
     " WHERE vm.tags <> '[]'"
@@ -142,7 +141,7 @@ def journal(where: ListFilter, *, after: int, limit: int) -> ListQuery:
     """Lines, oldest first. Those of a VM or a tag are found first, and are few."""
     given = _given(where)
     conditions = []
-    for what, lines in (("vm", _LINES_OF_VM), ("tag", _LINES_OF_TAG)):
+    for what, lines in (("vm", _LINES_OF_VM), ("tag", LINES_OF_TAG)):
         if what in given:
             found = f"{lines} UNION {_LINES_OF_EVENTS.format(what=what)}"
             conditions.append(f"journal.number IN ({found})")

@@ -1,21 +1,9 @@
--- The queries of the store: a name, a sentence that says what it is for, one statement. What adds
--- or changes the rows of a value is made from its columns, in rows.py.
-
--- name: delete_host
--- Forget a host.
-DELETE FROM host WHERE name = :name;
+-- The queries of the store: a name, a sentence that says what it is for, one statement. What writes
+-- the rows of a value is made from its columns. Ids and numbers that are meant together are JSON text.
 
 -- name: hosts
 -- All hosts, by name.
 SELECT * FROM host ORDER BY name;
-
--- name: scope_revision
--- Why update_scope wrote nothing: what is there instead.
-SELECT revision, incarnation FROM scope WHERE name = :name;
-
--- name: delete_scope
--- Forget a scope; its VMs go first, its events must have ended.
-DELETE FROM scope WHERE name = :name;
 
 -- name: scopes
 -- All scopes, by name.
@@ -30,18 +18,6 @@ UPDATE scope SET incarnation = :incarnation
 -- After a restore guests may have seen documents that the backup does not know.
 UPDATE scope SET incarnation = incarnation + :added, revision = revision + 1;
 
--- name: delete_vm
--- A VM leaves its scope.
-DELETE FROM vm WHERE name = :name AND scope = :scope;
-
--- name: delete_vms_of_scope
--- All VMs leave a scope that is being removed.
-DELETE FROM vm WHERE scope = :scope;
-
--- name: vm_positions
--- The places of a scope's VMs.
-SELECT name, position FROM vm WHERE scope = :scope ORDER BY position;
-
 -- name: vms
 -- All VMs, by scope and in their order.
 SELECT * FROM vm ORDER BY scope, position;
@@ -50,45 +26,10 @@ SELECT * FROM vm ORDER BY scope, position;
 -- All open events, oldest first.
 SELECT * FROM scheduled_event WHERE phase IN ('scheduled', 'started') ORDER BY sequence;
 
--- name: event
--- One event, open or ended.
-SELECT * FROM scheduled_event WHERE event_id = :event_id;
-
--- name: event_of_scope_open
--- An open event of one scope, if there is one.
-SELECT event_id FROM scheduled_event WHERE scope = :scope AND phase IN ('scheduled', 'started')
- LIMIT 1;
-
 -- name: event_ids
 -- Ids of events that begin alike.
 SELECT event_id FROM scheduled_event WHERE event_id >= :beginning AND event_id < :end
  ORDER BY event_id LIMIT :limit;
-
--- name: insert_event_mentions
--- What an event names, for the lists by it. It stays when the event names it no more. One statement
--- for all words: an order for 10,000 VMs has as many.
-INSERT INTO event_mention (what, word, sequence)
-SELECT :what, named.value, scheduled_event.sequence
-  FROM scheduled_event CROSS JOIN json_each(:words) AS named
- WHERE scheduled_event.event_id = :event_id
-ON CONFLICT (what, word, sequence) DO NOTHING;
-
--- name: event_known
--- Whether the scope has or ever had an event of that id.
-SELECT event_id FROM scheduled_event WHERE event_id = :event_id AND scope = :scope;
-
--- name: operation_revision
--- Why update_operation wrote nothing: what is there instead.
-SELECT revision FROM operation WHERE operation_id = :operation_id;
-
--- name: delete_operation_members
--- Make room for the members that follow.
-DELETE FROM operation_member WHERE operation_id = :operation_id;
-
--- name: insert_operation_member
--- An event that the operation waits for.
-INSERT INTO operation_member (operation_id, position, scope, event_id)
-VALUES (:operation_id, :position, :scope, :event_id);
 
 -- name: operations_open
 -- All open operations, oldest first.
@@ -101,22 +42,10 @@ SELECT operation_member.* FROM operation_member
  WHERE operation.phase IN ('waiting', 'started')
  ORDER BY operation_member.operation_id, operation_member.position;
 
--- name: operation
--- One operation, open or ended.
-SELECT * FROM operation WHERE operation_id = :operation_id;
-
 -- name: operation_ids
 -- Ids of operations that begin alike.
 SELECT operation_id FROM operation WHERE operation_id >= :beginning AND operation_id < :end
  ORDER BY operation_id LIMIT :limit;
-
--- name: operation_members
--- The members of one operation.
-SELECT * FROM operation_member WHERE operation_id = :operation_id ORDER BY position;
-
--- name: delete_action
--- An action that its owner no longer holds.
-DELETE FROM action WHERE action_id = :action_id;
 
 -- name: actions_of_open_events
 -- The actions of all open events, in their order.
@@ -132,14 +61,6 @@ SELECT action.* FROM action
  WHERE operation.phase IN ('waiting', 'started')
  ORDER BY action.position;
 
--- name: actions_of_event
--- The actions of one event, in their order.
-SELECT * FROM action WHERE event_id = :event_id ORDER BY position;
-
--- name: actions_of_operation
--- The action of one operation, if it has one.
-SELECT * FROM action WHERE operation_id = :operation_id ORDER BY position;
-
 -- name: journal_end
 -- The number of the newest line.
 SELECT COALESCE(MAX(number), 0) AS number FROM journal;
@@ -152,6 +73,10 @@ SELECT installation_id, pruned_through FROM journal_extent;
 -- In the order in which restores have begun them.
 SELECT generation, first_number FROM journal_generation ORDER BY generation;
 
+-- name: insert_generation
+-- A restore begins one.
+INSERT INTO journal_generation (generation, first_number) VALUES (:generation, :first_number);
+
 -- name: name_installation
 -- Whose journal it is from now on.
 UPDATE journal_extent SET installation_id = :installation_id;
@@ -159,10 +84,6 @@ UPDATE journal_extent SET installation_id = :installation_id;
 -- name: prune_through
 -- Lines up to this number may be gone.
 UPDATE journal_extent SET pruned_through = MAX(pruned_through, :number);
-
--- name: delete_definition
--- A VM has left the fleet.
-DELETE FROM definition WHERE vm = :vm;
 
 -- name: definition
 -- What a VM was when a host last showed it otherwise.
@@ -172,10 +93,6 @@ SELECT * FROM definition WHERE vm = :vm;
 -- Which definitions there are, without their texts.
 SELECT vm, digest FROM definition;
 
--- name: delete_departed_vm
--- A VM is to be forgotten that left long ago.
-DELETE FROM departed_vm WHERE name = :name AND vm_id = :vm_id;
-
 -- name: departed_vms
 -- VMs that have left the fleet, those that left longest ago first.
 SELECT name, vm_id, incarnation, left_ms FROM departed_vm ORDER BY left_ms, name, vm_id;
@@ -184,48 +101,22 @@ SELECT name, vm_id, incarnation, left_ms FROM departed_vm ORDER BY left_ms, name
 -- Every token, also those that have ended.
 SELECT * FROM token ORDER BY token_id;
 
--- name: delete_token
--- A token that ended long ago makes room.
-DELETE FROM token WHERE token_id = :token_id;
-
 -- name: webhooks
 -- Every webhook, also those that are disabled.
 SELECT * FROM webhook ORDER BY webhook_id;
 
--- name: delete_webhook
--- A webhook that an admin has removed.
-DELETE FROM webhook WHERE webhook_id = :webhook_id;
-
 -- name: first_reads
 -- The receipts of an event, oldest first.
 SELECT * FROM receipt WHERE event_id = :event_id ORDER BY read_ms, vm;
-
--- name: remembered
--- The answer kept under a key.
-SELECT * FROM remembered WHERE idempotency_key = :idempotency_key;
 
 -- name: delete_remembered
 -- Deletes the oldest answers, some at a time, once no caller sends their orders again.
 DELETE FROM remembered WHERE idempotency_key IN
     (SELECT idempotency_key FROM remembered WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :limit);
 
--- name: upsert_meta
--- Replace the heartbeat or the inventory.
-INSERT INTO meta (name, value) VALUES (:name, :value)
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;
-
 -- name: meta
 -- The heartbeat and the inventory.
 SELECT name, value FROM meta;
-
--- name: upsert_unfinished_inventory
--- Note that the inventory is not applied whole yet.
-INSERT INTO unfinished_inventory (only_one, about) VALUES (1, :about)
-ON CONFLICT (only_one) DO UPDATE SET about = excluded.about;
-
--- name: delete_unfinished_inventory
--- The inventory is applied whole.
-DELETE FROM unfinished_inventory;
 
 -- name: unfinished_inventory
 -- What was noted of an inventory that is not applied whole yet.
@@ -245,7 +136,7 @@ DELETE FROM lineage;
 
 -- name: count_commit
 -- The last statement of every transaction.
-UPDATE lineage SET commits = :commits;
+UPDATE lineage SET commits = :commits WHERE commits = :commits_before;
 
 -- name: insert_epoch
 -- The first commit of a life of control.
@@ -282,7 +173,7 @@ SELECT number
            AND NOT EXISTS (SELECT 1 FROM operation
                             WHERE operation.operation_id = journal.operation_id
                               AND operation.phase IN ('waiting', 'started'))
-         ORDER BY number LIMIT :limit)
+         ORDER BY number LIMIT :limit) AS oldest
  WHERE at_ms < :before_ms
  ORDER BY number;
 
@@ -296,7 +187,7 @@ SELECT event_id
            AND NOT EXISTS (SELECT 1 FROM operation
                             WHERE operation.operation_id = scheduled_event.operation_id
                               AND COALESCE(operation.ended_ms, :before_ms) >= :before_ms)
-         ORDER BY sequence LIMIT :limit)
+         ORDER BY sequence LIMIT :limit) AS oldest
  WHERE ended_ms < :before_ms
    AND sequence < (SELECT MAX(sequence) FROM scheduled_event)
  ORDER BY sequence;
@@ -310,39 +201,10 @@ SELECT operation_id
                              JOIN scheduled_event
                                ON scheduled_event.event_id = operation_member.event_id
                             WHERE operation_member.operation_id = operation.operation_id)
-         ORDER BY sequence LIMIT :limit)
+         ORDER BY sequence LIMIT :limit) AS oldest
  WHERE ended_ms < :before_ms
    AND sequence < (SELECT MAX(sequence) FROM operation)
  ORDER BY sequence;
-
--- name: count_first_reads
--- How many VMs have read an event.
-SELECT COUNT(*) AS count FROM receipt WHERE event_id = :event_id;
-
--- name: delete_line
--- A line goes; its number never comes again.
-DELETE FROM journal WHERE number = :number;
-
--- name: delete_first_reads
--- What goes with an event that goes.
-DELETE FROM receipt WHERE event_id = :event_id;
-
--- name: delete_actions_of_event
--- The same: what was done for it.
-DELETE FROM action WHERE event_id = :event_id;
-
--- name: delete_ended_event
--- Only an event that has ended goes.
-DELETE FROM scheduled_event
- WHERE event_id = :event_id AND phase NOT IN ('scheduled', 'started');
-
--- name: delete_actions_of_operation
--- What goes with an operation that goes.
-DELETE FROM action WHERE operation_id = :operation_id;
-
--- name: delete_ended_operation
--- Only an operation that has ended goes.
-DELETE FROM operation WHERE operation_id = :operation_id AND phase = 'ended';
 
 -- name: first_reads_of_scheduled
 -- Who has read what has not started yet.
@@ -354,3 +216,67 @@ SELECT receipt.* FROM receipt
 -- When a backup was last given, among the newest lines.
 SELECT at_ms FROM journal WHERE number > :after AND kind = 'backed-up'
  ORDER BY number DESC LIMIT 1;
+
+-- name: last_numbers
+-- The highest numbers of events and operations. They stay when older ones are pruned.
+SELECT (SELECT COALESCE(MAX(sequence), 0) FROM scheduled_event) AS events,
+       (SELECT COALESCE(MAX(sequence), 0) FROM operation) AS operations;
+
+-- name: events
+-- Events, open or ended.
+SELECT * FROM scheduled_event WHERE event_id IN (SELECT value FROM json_each(:ids));
+
+-- name: actions_of_events
+-- The actions of some events, in their order.
+SELECT * FROM action WHERE event_id IN (SELECT value FROM json_each(:ids)) ORDER BY position;
+
+-- name: operations
+-- Operations, open or ended.
+SELECT * FROM operation WHERE operation_id IN (SELECT value FROM json_each(:ids));
+
+-- name: members_of_operations
+-- The members of some operations, in their order.
+SELECT * FROM operation_member WHERE operation_id IN (SELECT value FROM json_each(:ids))
+ ORDER BY position;
+
+-- name: actions_of_operations
+-- The actions of some operations; each has one at most.
+SELECT * FROM action WHERE operation_id IN (SELECT value FROM json_each(:ids));
+
+-- name: remembered
+-- The answers kept under some keys.
+SELECT * FROM remembered WHERE idempotency_key IN (SELECT value FROM json_each(:ids));
+
+-- name: count_first_reads
+-- How many VMs have read some events.
+SELECT COUNT(*) AS count FROM receipt WHERE event_id IN (SELECT value FROM json_each(:ids));
+
+-- name: delete_lines
+-- Lines go; their numbers never come again.
+DELETE FROM journal WHERE number IN (SELECT value FROM json_each(:numbers));
+
+-- name: delete_first_reads
+-- What goes with events that go.
+DELETE FROM receipt WHERE event_id IN (SELECT value FROM json_each(:ids));
+
+-- name: delete_actions_of_events
+-- The same: what was done for them.
+DELETE FROM action WHERE event_id IN (SELECT value FROM json_each(:ids));
+
+-- name: delete_ended_events
+-- Only an event that has ended goes.
+DELETE FROM scheduled_event
+ WHERE event_id IN (SELECT value FROM json_each(:ids)) AND phase NOT IN ('scheduled', 'started');
+
+-- name: delete_members_of_operations
+-- What goes with operations that go.
+DELETE FROM operation_member WHERE operation_id IN (SELECT value FROM json_each(:ids));
+
+-- name: delete_actions_of_operations
+-- The same: what was done of them.
+DELETE FROM action WHERE operation_id IN (SELECT value FROM json_each(:ids));
+
+-- name: delete_ended_operations
+-- Only an operation that has ended goes.
+DELETE FROM operation
+ WHERE operation_id IN (SELECT value FROM json_each(:ids)) AND phase = 'ended';

@@ -1,4 +1,4 @@
-"""A table of the store as the fields of a value: its cells, the value again, and what writes it.
+"""A table of the store as the fields of a value: its cells, and the value again.
 
 Columns come from the fields of a struct and their types, so a field is named once, in its value,
 and once in the schema. What no query looks into (tuples, sets, mappings) is JSON text. Nothing here
@@ -10,19 +10,25 @@ from __future__ import annotations
 import operator
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from sqlite3 import Row
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from forewarn.ports import Cell
+
 T = TypeVar("T")
 
-Cell = str | int | None
 Cells = dict[str, Cell]
 
 _encoder = msgspec.json.Encoder()
+
+
+class Row(typing.Protocol):
+    """A row of a table, by the names of its columns."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
 
 
 Write = Callable[[Any], Cell]
@@ -32,12 +38,13 @@ Read = Callable[[Any], Any]
 class Column(msgspec.Struct, frozen=True):
     """One column: where its value is (`profile.zone`), and what makes the cell of that.
 
-    Without `write` the value is the cell.
+    Without `write` the value is the cell. The cell is a number if it is `integer`, else a text.
     """
 
     name: str
     path: str
     write: Write | None = None
+    integer: bool = False
 
 
 class StoredField(msgspec.Struct, frozen=True):
@@ -125,7 +132,9 @@ class StoreTable(Generic[T]):
         self._optional = tuple(
             (field.name, CellWriter(field.columns)) for field in fields if field.optional
         )
-        self.columns = (*(column.name for field in fields for column in field.columns), *beside)
+        own = [column for field in fields for column in field.columns]
+        self.columns = (*(column.name for column in own), *beside)
+        self.integers = frozenset(column.name for column in own if column.integer)
 
     def cells(self, value: T, **beside: Cell) -> Cells:
         """The row of a value."""
@@ -138,33 +147,6 @@ class StoreTable(Generic[T]):
     def value(self, row: Row, **elsewhere: Any) -> T:
         """The value of a row."""
         return self._kind(**self._reader.fields(row), **elsewhere)
-
-    # What writes rows. A condition is what must hold of the row that is there.
-
-    def insert(self, *, conflict: str = "", made: Mapping[str, str] | None = None) -> str:
-        """Adds a row; `made` are columns that the statement makes itself, `conflict` the key."""
-        own = made or {}
-        names = ", ".join((*self.columns, *own))
-        values = ", ".join((*(f":{name}" for name in self.columns), *own.values()))
-        kept = f"\nON CONFLICT ({conflict}) DO NOTHING" if conflict else ""
-        return f"INSERT INTO {self.name} ({names})\nVALUES ({values}){kept}"
-
-    def update(self, *, key: Sequence[str], where: str, made: Mapping[str, str]) -> str:
-        """Writes every column but those of the key; `made` are columns with a way of their own."""
-        sets = (
-            f"{name} = {made.get(name, f':{name}')}" for name in self.columns if name not in key
-        )
-        return f"UPDATE {self.name}\n   SET {', '.join(sets)}\n WHERE {where}"  # noqa: S608 - ours
-
-    def upsert(self, *, key: Sequence[str], keeps: Iterable[str] = (), where: str = "") -> str:
-        """Adds a row or writes the one that is there, but for the columns that it `keeps`."""
-        stays = {*key, *keeps}
-        sets = (f"{name} = excluded.{name}" for name in self.columns if name not in stays)
-        condition = f"\n WHERE {where}" if where else ""
-        return (
-            f"{self.insert()}\nON CONFLICT ({', '.join(key)}) DO UPDATE\n"
-            f"   SET {', '.join(sets)}{condition}"
-        )
 
 
 def flat(name: str, kind: type[Any], *, prefix: str = "", optional: bool = False) -> StoredField:
@@ -203,7 +185,13 @@ def pair(name: str, first: str, second: str) -> StoredField:
 def plain_field(name: str, column: str, hint: Any) -> StoredField:
     """A field that is one column; its type says how."""
     write, read = _codec(hint)
-    return StoredField(name, (Column(column, name, write),), read)
+    return StoredField(name, (Column(column, name, write, _is_integer(hint)),), read)
+
+
+def _is_integer(hint: Any) -> bool:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(map(_is_integer, typing.get_args(hint)))
+    return hint in (int, bool)
 
 
 def _codec(hint: Any) -> tuple[Write, Read] | tuple[None, None]:
