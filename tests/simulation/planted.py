@@ -179,7 +179,7 @@ PLANTED = (
                 "    if not home.fenced and other is None:\n        return None\n",
             ),
         ),
-        first=9_000_168,
+        first=9_000_308,
     ),
     Planted(
         "a VM runs twice",
