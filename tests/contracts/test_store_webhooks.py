@@ -71,7 +71,7 @@ def test_a_webhook_is_written_over_and_forgotten(store: Store) -> None:
     ],
 )
 def test_what_no_rule_makes_is_not_kept(store: Store, wrong: Webhook) -> None:
-    with pytest.raises(Exception, match="(?i)check") as refused:
+    with pytest.raises(Exception, match=r"(?i)check") as refused:
         keep(store, Change(webhooks=(wrong,)))
     assert not isinstance(refused.value, StoreFailed) or not refused.value.fatal
     assert store.load().webhooks == ()
