@@ -78,6 +78,8 @@ USED_FROM_OUTSIDE = {
     *("fail_next", "slow_next", "disks_lost"),
     # The command log in its written form, by which a world is decided anew.
     *("entry_written", "entry_read", "answer_written", "refusal_written", "refusal_read"),
+    # The election among several controls: its rules are proved first, and no control bids yet.
+    "next_step",
     # Looked at by tests of what counts by size, address and type.
     *("size_b", "shared_address", "type_of"),
 }

@@ -240,7 +240,7 @@ class Questions(Struct, frozen=True, kw_only=True):
         return bool(by_name or begun or self.prunable_before_ms is not None)
 
 
-class Recalled(Struct, frozen=True, kw_only=True):
+class RecallResult(Struct, frozen=True, kw_only=True):
     """What there is of what was asked for, as last committed; the rest was never there, or is gone.
 
     `event_ids` and `operation_ids` are by the beginning that was asked for, in order.
@@ -385,7 +385,7 @@ class Store(Protocol):
         """
         ...
 
-    def recall(self, questions: Questions) -> Recalled:
+    def recall(self, questions: Questions) -> RecallResult:
         """What is kept of what is asked for, as last committed."""
         ...
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from forewarn.adapters.postgres import schema
-from forewarn.adapters.postgres.session import OWN_WORDS, Session, Statement, in_own_words
+from forewarn.adapters.postgres.session import OWN_WORDS, DatabaseSession, Statement, in_own_words
 from forewarn.adapters.postgres.store import PostgresStore, UnsafeServer
 from forewarn.adapters.postgres.writing import text_of
 from forewarn.adapters.sqlite import data_folder
@@ -109,7 +109,7 @@ def test_every_statement_is_one_that_the_schema_can_run(
         name: re.sub(r"%\((\w+)\)s", "NULL", in_own_words(statement))
         for name, statement in named_queries(OWN_WORDS).items()
     }
-    with closing(Session(postgres.address(database), doing="explains")) as session:
+    with closing(DatabaseSession(postgres.address(database), doing="explains")) as session:
         for name, text in {**written, **queries}.items():
             assert session.asked(Statement(f"EXPLAIN {text}")), name
 
@@ -383,7 +383,7 @@ def test_a_reader_whose_session_was_ended_fails_once_and_the_next_has_a_new_one(
 ) -> None:
     keep(store, host("h1"))
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
-    with closing(Session(store._address, doing="ends")) as session:
+    with closing(DatabaseSession(store._address, doing="ends")) as session:
         session.asked(Statement(ended + " AND datname = current_database()", ("forewarn reads",)))
     with pytest.raises(StoreFailed) as failed:
         store.load()

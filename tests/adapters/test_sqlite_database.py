@@ -37,7 +37,7 @@ from forewarn.core.model import (
 )
 from forewarn.core.vm_profile import Priority
 from forewarn.ports import Change, Questions, StaleRevision, StoreFailed
-from forewarn.tables.folding import Counted, fold
+from forewarn.tables.folding import RowNumbers, fold
 from forewarn.tables.statements import named_queries
 from support.batches import Keeper, folded, keep, ways_of_tables
 from support.journal import lines_of, worded
@@ -369,5 +369,5 @@ def test_a_database_that_another_program_has_written_to_takes_no_commit(
         foreign.execute("UPDATE lineage SET commits = 7")
         foreign.commit()
     with pytest.raises(StaleRevision, match="no longer at commit 1"):
-        store.commit(fold([Change(heartbeat_ms=2)], Counted(1, 0, 0, 0, {}, {})).batch())
+        store.commit(fold([Change(heartbeat_ms=2)], RowNumbers(1, 0, 0, 0, {}, {})).batch())
     assert store.load().heartbeat_ms == 1

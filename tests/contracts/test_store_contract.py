@@ -31,7 +31,7 @@ from forewarn.ports import (
     JournalLine,
     ListFilter,
     Questions,
-    Recalled,
+    RecallResult,
     RememberedAnswer,
     StaleRevision,
     Store,
@@ -309,7 +309,7 @@ def test_whole_ids_recall_what_is_open_and_what_has_ended(store: Store) -> None:
     found = store.recall(asked)
     assert found.events == {one.event_id: one for one in (opened, ended, foreign)}
     assert found.operations == {one.operation_id: one for one in (made[0], made[2])}
-    assert store.recall(Questions()) == Recalled()
+    assert store.recall(Questions()) == RecallResult()
 
 
 def test_beginnings_of_ids_recall_the_ids(store: Store) -> None:

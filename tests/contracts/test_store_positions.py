@@ -14,7 +14,7 @@ from forewarn.adapters.sqlite.data_folder import DATABASE_NAME, MIGRATIONS, migr
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Scope, ScopeKind
 from forewarn.ports import Change, Epoch, StaleRevision, Store, Unstorable
-from forewarn.tables.folding import Counted, Folding
+from forewarn.tables.folding import Folding, RowNumbers
 from support.batches import keep
 
 WEB = Scope(name="web", kind=ScopeKind.STANDALONE)
@@ -52,7 +52,7 @@ def test_a_scope_knows_the_commit_that_last_changed_what_hosts_are_shown_of_it(
 def test_a_change_that_was_made_for_another_commit_is_a_bug_and_is_not_saved(
     store: Store,
 ) -> None:
-    folding = Folding(Counted.after(store.load()))
+    folding = Folding(RowNumbers.after(store.load()))
     for number in (2, 7, -1):
         with pytest.raises(Unstorable, match=f"commit {number} is in commit 1"):
             folding.add(Change(commit=number, heartbeat_ms=1))

@@ -12,7 +12,7 @@ import pytest
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.control import command_json
-from forewarn.control.command_log import Batch, Began, TakenBack
+from forewarn.control.command_log import Began, LoggedBatch, TakenBack
 from forewarn.control.commands import (
     BeginReport,
     Command,
@@ -86,7 +86,7 @@ class Logged:
         self.thread.start()
         self.control = parts.control(self.thread)
 
-    def _keep(self, entry: Began | Batch | TakenBack) -> None:
+    def _keep(self, entry: Began | LoggedBatch | TakenBack) -> None:
         self.log.append(command_json.entry_written(entry))
 
     def _committed(self, changes: Sequence[Change]) -> None:
@@ -147,7 +147,7 @@ def test_a_log_of_real_threads_time_and_ids_replays_to_the_same_journal() -> Non
         return control
 
     control = asyncio.run(main())
-    batches = [e for e in map(command_json.entry_read, control.log) if isinstance(e, Batch)]
+    batches = [e for e in map(command_json.entry_read, control.log) if isinstance(e, LoggedBatch)]
     assert max(len(batch.commands) for batch in batches) == len(orders())
     found = replays(control.log, control.store)
     assert (found["taken back"], found["refused"]) == (1, 2)
@@ -194,7 +194,7 @@ def test_a_log_of_what_is_taken_in_slices_and_of_remembered_answers_replays() ->
     said = {
         type(command)
         for entry in map(command_json.entry_read, logged.log)
-        if isinstance(entry, Batch)
+        if isinstance(entry, LoggedBatch)
         for command in entry.commands
     }
     assert said >= {DecideInventory, TakeInventorySlice, FinishInventory, Once}
@@ -212,11 +212,11 @@ class Told(Cloud):
     def __init__(self) -> None:
         self.watched = WatchedStore()
         super().__init__(scope("web", WEB), store=self.watched)
-        self.log: list[Batch | TakenBack] = []
+        self.log: list[LoggedBatch | TakenBack] = []
         self.log_fails: Exception | None = None
         self.writer = self.parts.writer(self._committed, command_log=self._told)
 
-    def _told(self, entry: Batch | TakenBack) -> None:
+    def _told(self, entry: LoggedBatch | TakenBack) -> None:
         if self.log_fails is not None:
             raise self.log_fails
         self.watched.calls.append("log")
@@ -238,7 +238,7 @@ def test_a_batch_is_told_once_before_its_commit_with_refused_commands_and_ids(
     assert isinstance(done[0].error, NotFound)
     assert cloud.watched.calls[-2:] == ["log", "commit"]
     [batch] = cloud.log
-    assert batch == Batch(
+    assert batch == LoggedBatch(
         now_ms=cloud.clock.wall,
         monotonic_ms=cloud.clock.monotonic,
         commands=(bad, good),
@@ -253,7 +253,7 @@ def test_what_changes_nothing_durable_is_told_too(cloud: Told) -> None:
     cloud.writer.run([ordered.renew("h1", {})])
     assert cloud.watched.calls == ["log"]
     [batch] = cloud.log
-    assert isinstance(batch, Batch)
+    assert isinstance(batch, LoggedBatch)
     assert batch.heard.hosts["h1"].heard_ms == 7
 
 
@@ -261,7 +261,7 @@ def test_a_step_of_the_clock_is_in_the_log_as_the_command_that_it_is(cloud: Told
     cloud.clock.wall += 60_000
     cloud.writer.run([ordered.heartbeat()])
     [batch] = cloud.log
-    assert isinstance(batch, Batch)
+    assert isinstance(batch, LoggedBatch)
     assert batch.commands == (ordered.clock_stepped(60_000), ordered.heartbeat())
 
 
@@ -271,7 +271,7 @@ def test_a_batch_that_could_not_be_kept_is_told_and_so_is_that(cloud: Told) -> N
     with pytest.raises(StoreFailed):
         cloud.writer.run(orders)
     [batch, taken_back] = cloud.log
-    assert isinstance(batch, Batch)
+    assert isinstance(batch, LoggedBatch)
     assert batch.commands == tuple(orders)
     assert taken_back == TakenBack()
 
@@ -295,7 +295,7 @@ def test_a_batch_that_the_log_cannot_keep_is_not_kept_either(cloud: Told) -> Non
     "entry",
     [
         Began(monotonic_ms=5, position=3, policy=POLICY, powers_hosts=True),
-        Batch(
+        LoggedBatch(
             now_ms=1,
             monotonic_ms=2,
             commands=(ordered.close_host("h1", by="op"), ordered.heartbeat()),
@@ -305,7 +305,9 @@ def test_a_batch_that_the_log_cannot_keep_is_not_kept_either(cloud: Told) -> Non
         TakenBack(),
     ],
 )
-def test_an_entry_is_read_as_it_was_written_in_one_line(entry: Began | Batch | TakenBack) -> None:
+def test_an_entry_is_read_as_it_was_written_in_one_line(
+    entry: Began | LoggedBatch | TakenBack,
+) -> None:
     line = command_json.entry_written(entry)
     assert b"\n" not in line
     assert command_json.entry_read(line) == entry

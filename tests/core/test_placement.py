@@ -80,7 +80,7 @@ def test_a_vm_goes_where_the_rule_says_in_any_fleet(seed: int) -> None:
     cloud.run(compare)
 
 
-class Counted(Hearing):
+class RowNumbers(Hearing):
     """Counts how often a host's heartbeat was asked for: once for each host looked at."""
 
     asked = 0
@@ -97,7 +97,7 @@ def test_many_vms_without_a_target_look_at_every_host_once_and_not_once_each() -
     for host in hosts[:50]:
         cloud.maintain(host.name, EventType.REDEPLOY)
     cloud.clock.pass_ms(minutes(60))
-    cloud.hearing = counted = Counted(cloud.clock)
+    cloud.hearing = counted = RowNumbers(cloud.clock)
     cloud.crash(down_ms=0)
     assert cloud.run(ticker.survey) == []
     assert 50 <= counted.asked <= 50 + 2 * len(hosts)

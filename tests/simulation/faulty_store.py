@@ -16,7 +16,7 @@ from forewarn.ports import (
     ListedOperation,
     ListFilter,
     Questions,
-    Recalled,
+    RecallResult,
     Snapshot,
     Store,
     StoreFailed,
@@ -74,7 +74,7 @@ class FaultyStore:
         self._store.commit(batch, fence)
         self._meet(Fault.CRASH_AFTER_COMMIT)
 
-    def recall(self, questions: Questions) -> Recalled:
+    def recall(self, questions: Questions) -> RecallResult:
         self._meet(Fault.CRASH_IN_RECALL)
         return self._store.recall(questions)
 

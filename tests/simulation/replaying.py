@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from forewarn.control import command_json
-from forewarn.control.command_log import Batch, Began, Entry, TakenBack
+from forewarn.control.command_log import Began, Entry, LoggedBatch, TakenBack
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.hosts.liveness import News, Observed
 from forewarn.control.hosts.simulated_power import HostPower
@@ -22,7 +22,7 @@ from forewarn.control.timekeeper import ClockReading, Timekeeper
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer
 from forewarn.ports import Store, StoreFailed
-from forewarn.tables.folding import Counted
+from forewarn.tables.folding import RowNumbers
 from simulation.faulty_store import Fault, FaultyStore
 from simulation.fleets import hosts_of
 from simulation.world import new_store
@@ -83,7 +83,7 @@ class Life:
         snapshot = store.load()
         self._writer = Writer(
             index=FleetIndex(snapshot),
-            counted=Counted.after(snapshot),
+            counted=RowNumbers.after(snapshot),
             observed=self._heard,
             store=self._store,
             timekeeper=SaidTimekeeper(self._clock),
@@ -94,7 +94,7 @@ class Life:
             on_commit=lambda _: None,
         )
 
-    def decide(self, batch: Batch, *, kept: bool) -> int:
+    def decide(self, batch: LoggedBatch, *, kept: bool) -> int:
         """Decide the commands of a batch; how many were refused."""
         self._clock.wall, self._clock.monotonic = batch.now_ms, batch.monotonic_ms
         self._heard.said, self._ids.left = batch.heard, list(batch.ids)
@@ -120,7 +120,7 @@ def replay(lines: Iterable[bytes], store: Store) -> Counter[str]:
         if isinstance(entry, Began):
             life = Life(entry, store)
             seen["lives"] += 1
-        elif isinstance(entry, Batch) and life is not None:
+        elif isinstance(entry, LoggedBatch) and life is not None:
             fate = _fate(following, store)
             seen[fate] += 1
             seen["refused"] += life.decide(entry, kept=fate in ("kept", "died after its commit"))

@@ -16,7 +16,7 @@ import msgspec
 from forewarn.api.link.routes import Asker, LinkRoutes
 from forewarn.control import command_json
 from forewarn.control.agenda import Agenda
-from forewarn.control.command_log import Batch, Began, TakenBack
+from forewarn.control.command_log import Began, LoggedBatch, TakenBack
 from forewarn.control.commands import Command
 from forewarn.control.control import Control
 from forewarn.control.hosts import feed_positions
@@ -94,11 +94,11 @@ class Durable:
             began = Began(monotonic_ms=monotonic_ms, position=position, policy=policy)
             self.log.append(command_json.entry_written(began))
 
-    def logged(self, entry: Batch | TakenBack) -> None:
+    def logged(self, entry: LoggedBatch | TakenBack) -> None:
         """Keep an entry of the command log. Questions of the world itself are no commands."""
         if self.log is None:
             return
-        if isinstance(entry, Batch):
+        if isinstance(entry, LoggedBatch):
             said = tuple(c for c in entry.commands if not isinstance(c, ordered.Acting))
             entry = msgspec.structs.replace(entry, commands=said)
         self.log.append(command_json.entry_written(entry))

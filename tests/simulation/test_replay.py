@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from forewarn.control import command_json
-from forewarn.control.command_log import Batch, Entry, TakenBack
+from forewarn.control.command_log import Entry, LoggedBatch, TakenBack
 from forewarn.control.commands import MaintainHost, RestartVm
 from forewarn.control.hosts.liveness import News
 from simulation.fleets import hosts_of
@@ -89,7 +89,7 @@ def test_a_command_log_replays_the_same_in_another_process(tmp_path: Path) -> No
 def without_an_order(entries: list[Entry]) -> list[Entry]:
     """The first order of an operator or owner that an id was made for is left out."""
     for place, entry in enumerate(entries):
-        if isinstance(entry, Batch) and entry.ids:
+        if isinstance(entry, LoggedBatch) and entry.ids:
             orders = [c for c in entry.commands if isinstance(c, RestartVm | MaintainHost)]
             if orders:
                 left = tuple(c for c in entry.commands if c is not orders[0])
@@ -100,7 +100,7 @@ def without_an_order(entries: list[Entry]) -> list[Entry]:
 
 def without_what_was_heard(entries: list[Entry]) -> list[Entry]:
     return [
-        msgspec.structs.replace(entry, heard=News()) if isinstance(entry, Batch) else entry
+        msgspec.structs.replace(entry, heard=News()) if isinstance(entry, LoggedBatch) else entry
         for entry in entries
     ]
 
@@ -108,7 +108,7 @@ def without_what_was_heard(entries: list[Entry]) -> list[Entry]:
 def a_moment_later(entries: list[Entry]) -> list[Entry]:
     return [
         msgspec.structs.replace(entry, now_ms=entry.now_ms + 1)
-        if isinstance(entry, Batch)
+        if isinstance(entry, LoggedBatch)
         else entry
         for entry in entries
     ]

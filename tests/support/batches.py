@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from forewarn.ports import Batch, Change, Store
-from forewarn.tables.folding import Counted, fold
+from forewarn.tables.folding import RowNumbers, fold
 from forewarn.tables.rows import SPECS
 from forewarn.tables.steps import Way
 
 
 def folded(store: Store, *changes: Change) -> Batch:
     """The batch that these changes are, after all that the store holds."""
-    return fold(changes, Counted.after(store.load())).batch()
+    return fold(changes, RowNumbers.after(store.load())).batch()
 
 
 def keep(store: Store, *changes: Change) -> None:
@@ -23,7 +23,7 @@ class Keeper:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._counted = Counted.after(store.load())
+        self._counted = RowNumbers.after(store.load())
 
     def keep(self, *changes: Change) -> None:
         folding = fold(changes, self._counted)

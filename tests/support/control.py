@@ -19,7 +19,7 @@ from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted, Writer, WriterThread
 from forewarn.core.model import Host, Policy, Scope, Vm
 from forewarn.ports import EVERYTHING, Change, Clock, Ids, JournalLine, Store
-from forewarn.tables.folding import Counted
+from forewarn.tables.folding import RowNumbers
 from support import ordered
 from support.ordered import Given
 
@@ -78,7 +78,7 @@ class ControlParts:
         self.ids = ids
         self.snapshot = store.load()
         self.index = FleetIndex(self.snapshot)
-        self.counted = Counted.after(self.snapshot)
+        self.counted = RowNumbers.after(self.snapshot)
         self.published = PublishedFleet(self.snapshot, observed, policy=policy, clock=clock)
         self.timekeeper = Timekeeper(clock)
         self.volatile = volatile or Volatile(clock.monotonic_ms())

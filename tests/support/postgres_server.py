@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from forewarn.adapters.postgres.session import Session
+from forewarn.adapters.postgres.session import DatabaseSession
 from forewarn.adapters.postgres.store import PostgresStore, migrate
 from forewarn.ports import Batch, Fence
 from programs import program
@@ -145,7 +145,7 @@ def shared_server(meeting: Path) -> Iterator[PostgresServer]:
             server = PostgresServer(folder, port)
             wait_for(server)
             server.ask(f"CREATE DATABASE {TEMPLATE}")
-            with closing(Session(server.address(TEMPLATE), doing="opens")) as session:
+            with closing(DatabaseSession(server.address(TEMPLATE), doing="opens")) as session:
                 migrate(session)
         running.users += 1
         known.write_bytes(msgspec.json.encode(running))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.ports import Batch, Fence, Questions, Recalled, StoreFailed
+from forewarn.ports import Batch, Fence, Questions, RecallResult, StoreFailed
 from simulation.faulty_store import FaultyStore
 
 HANGS_S = 60  # only ends a hang
@@ -29,7 +29,7 @@ class WatchedStore(FaultyStore):
         self._meets("commit")
         super().commit(batch, fence)
 
-    def recall(self, questions: Questions) -> Recalled:
+    def recall(self, questions: Questions) -> RecallResult:
         self._meets("recall")
         return super().recall(questions)
 

@@ -20,7 +20,7 @@ from forewarn.ports import (
     TableWrites,
     Unstorable,
 )
-from forewarn.tables.folding import Counted, Folding, fold
+from forewarn.tables.folding import Folding, RowNumbers, fold
 from support.batches import keep
 from support.journal import lines_of
 from support.store_values import StoreWorld, Values
@@ -28,8 +28,8 @@ from support.store_values import StoreWorld, Values
 A_LOT = 10_000
 
 
-def nothing_yet() -> Counted:
-    return Counted(commit=0, line=0, event=0, operation=0, open_events={}, positions={})
+def nothing_yet() -> RowNumbers:
+    return RowNumbers(commit=0, line=0, event=0, operation=0, open_events={}, positions={})
 
 
 def folded(*changes: Change) -> Batch:

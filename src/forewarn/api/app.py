@@ -59,16 +59,15 @@ def create_app(
 
     `token` is the operator's, and `by` who has it. `issuers` say what the bearers of their tokens
     may do, `socket_groups` what members of local groups may do by the socket. Who comes by it is
-    called as on this machine, or is `socket_by`.
-    Ring `doorbell` after every commit and close it before the server stops; without rings those
-    who follow the journal are told a second later. `feed` is what its readers follow, made here
-    unless others have one of this control already. A backup is copied to a private folder in
-    `scratch` (the system's folder for temporary files by default) before it is sent. `more` are
-    routes that others do not have. `inventories` applies what is posted; without it each is one
-    commit, and nothing is known of addresses that nothing can listen on. `kept_files` are secrets
-    that a backup holds too; then the socket alone gives it. `console` is what its pages are told.
-    `webhooks` says where they may send, and has who sends; without it they are kept, and nothing
-    is sent.
+    called as on this machine, or is `socket_by`. Ring `doorbell` after every commit and close it
+    before the server stops; without rings those who follow the journal are told a second later.
+    `feed` is what its readers follow, made here unless others have one of this control already. A
+    backup is copied to a private folder in `scratch` (the system's folder for temporary files by
+    default) before it is sent. `more` are routes that others do not have. `inventories` applies
+    what is posted; without it each is one commit, and nothing is known of addresses that nothing
+    can listen on. `kept_files` are secrets that a backup holds too; then the socket alone gives it.
+    `console` is what its pages are told. Without `webhooks`, which says who sends and where to,
+    nothing is sent.
     """
     version, setup = version_of("forewarn"), console or ConsoleSetup()
     doorbell, feed = doorbell or Doorbell(), feed or Feed(control)

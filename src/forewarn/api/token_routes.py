@@ -84,11 +84,9 @@ class TokenRoutes:
 
     def table(self) -> list[RouteSpec]:
         """The routes, in the order of the documentation."""
-        at, one = "/v1/tokens", "/v1/tokens/{name}"
+        at, one, admin = "/v1/tokens", "/v1/tokens/{name}", Right.ADMINISTER
         return [
-            get_route(
-                at, "list-tokens", "Tokens by name.", self.list, TokenPage, right=Right.ADMINISTER
-            ),
+            get_route(at, "list-tokens", "Tokens by name.", self.list, TokenPage, right=admin),
             RouteSpec(
                 method="POST",
                 path=at,
@@ -102,12 +100,7 @@ class TokenRoutes:
                 right=Right.ADMINISTER,
             ),
             get_route(
-                one,
-                "show-token",
-                "A token, by its name or id.",
-                self.show,
-                TokenJson,
-                right=Right.ADMINISTER,
+                one, "show-token", "A token, by name or id.", self.show, TokenJson, right=admin
             ),
             RouteSpec(
                 method="POST",

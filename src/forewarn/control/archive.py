@@ -3,7 +3,7 @@
 What came in the batch and what ended lately is in memory. What else a command wants to know is
 asked of the store outside of the command: beforehand, for the whole batch at once, where the
 command says it (`asked_beforehand`); else the command is taken back, its question is asked, and it
-is decided anew. An answer holds until the batch ends: nobody else writes.
+is decided anew. An answer holds until the batch ends: only the writer writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from forewarn.control.fleet_index import FleetIndex
 from forewarn.core import document
 from forewarn.core.model import Operation, OperationPhase, ScheduledEvent
 from forewarn.core.retention import Prunable
-from forewarn.ports import Change, Questions, Recalled, RememberedAnswer, Store
+from forewarn.ports import Change, Questions, RecallResult, RememberedAnswer, Store
 
 V = TypeVar("V")
 
@@ -44,7 +44,7 @@ class Archive:
         self._operations: dict[str, Operation] = {}
         self._came = _Came()  # with this batch
         self._asked = Questions()  # in this batch
-        self._found = Recalled()
+        self._found = RecallResult()
 
     # What commands ask.
 
@@ -105,7 +105,7 @@ class Archive:
 
     def begin(self, commands: Sequence[Command[Any]]) -> None:
         """A batch begins with what its commands say that they will ask."""
-        self._came, self._asked, self._found = _Came(), Questions(), Recalled()
+        self._came, self._asked, self._found = _Came(), Questions(), RecallResult()
         keys = {one.key for one in commands if isinstance(one, Once) and one.key is not None}
         events = {
             event_id
@@ -131,7 +131,7 @@ class Archive:
             prunable_before_ms=asked.prunable_before_ms if before_ms is None else before_ms,
         )
         known = self._found
-        self._found = Recalled(
+        self._found = RecallResult(
             remembered={**known.remembered, **found.remembered},
             events={**known.events, **found.events},
             operations={**known.operations, **found.operations},

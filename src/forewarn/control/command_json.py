@@ -13,7 +13,7 @@ import msgspec
 
 from forewarn.control import commands
 from forewarn.control.command_handlers import DECIDERS
-from forewarn.control.command_log import Batch, Began, Entry, TakenBack
+from forewarn.control.command_log import Began, Entry, LoggedBatch, TakenBack
 from forewarn.control.commands import Command, RefusedPart
 from forewarn.control.inventory.file_reader import InventoryClash
 from forewarn.core import errors
@@ -24,7 +24,7 @@ R = TypeVar("R")
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[tuple(DECIDERS)])  # noqa: UP007
 
-_entries: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Began | Batch | TakenBack)
+_entries: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Began | LoggedBatch | TakenBack)
 
 
 def written(command: Command[Any]) -> bytes:
@@ -59,7 +59,7 @@ def entry_read(line: bytes | str) -> Entry:
         ) from None
     if isinstance(entry, Began):
         _refuse_unread("entry of the command log", line, entry)
-    if not isinstance(entry, Batch):
+    if not isinstance(entry, LoggedBatch):
         return entry
     commands = tuple(read(_encode(each)) for each in entry.commands)
     return msgspec.structs.replace(entry, commands=commands)

@@ -1,10 +1,10 @@
 """The command log: everything that the decisions of a run rest on, in the order of the run.
 
-`Began` is one life of control; `Batch` is what the writer decides for one commit, and is given to
-the log before that commit; `TakenBack` says that the batch before it was not kept. Who decides the
-same batches over the same beginning comes to the same journal: nothing else is looked up. Of the
-last batch before a process dies the log does not know whether it was kept; the next `Began` tells,
-by the number of the last commit. As JSON: `command_json`.
+`Began` is one life of control; `LoggedBatch` is what the writer decides for one commit, and is
+given to the log before that commit; `TakenBack` says that the batch before it was not kept. Who
+decides the same batches over the same beginning comes to the same journal: nothing else is looked
+up. Of the last batch before a process dies the log does not know whether it was kept; the next
+`Began` tells, by the number of the last commit. As JSON: `command_json`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Began(_Entry, frozen=True, kw_only=True, tag="began"):
     powers_hosts: bool = False
 
 
-class Batch(_Entry, frozen=True, kw_only=True, tag="batch"):
+class LoggedBatch(_Entry, frozen=True, kw_only=True, tag="batch"):
     """Commands that one commit was made of, refused ones included, and what they were decided by.
 
     `heard` is what was heard of hosts since the batch before; `ids` are those that were made.
@@ -59,10 +59,10 @@ class TakenBack(_Entry, frozen=True, kw_only=True, tag="taken-back"):
     """Nothing of the batch before was kept."""
 
 
-Entry = Began | Batch | TakenBack
+Entry = Began | LoggedBatch | TakenBack
 
 # Who keeps the log, on the writer's thread. What it raises fails the batch.
-CommandLog = Callable[[Batch | TakenBack], None]
+CommandLog = Callable[[LoggedBatch | TakenBack], None]
 
 
 class NotedIds:

@@ -41,7 +41,7 @@ from forewarn.ports import (
     StoreFailed,
     Unstorable,
 )
-from forewarn.tables.folding import Counted, Folding
+from forewarn.tables.folding import Folding, RowNumbers
 
 T = TypeVar("T")
 BATCH_COMMANDS_MAX = 256
@@ -115,7 +115,7 @@ class Writer:
         self,
         *,
         index: FleetIndex,
-        counted: Counted,
+        counted: RowNumbers,
         observed: Observed,
         store: Store,
         timekeeper: Timekeeper,
@@ -215,7 +215,7 @@ class Writer:
             return
         tried = batch.commands[: batch.tried]
         self._command_log(
-            command_log.Batch(
+            command_log.LoggedBatch(
                 now_ms=batch.now_ms,
                 monotonic_ms=batch.monotonic_ms,
                 commands=tuple(map(_command, tried)),

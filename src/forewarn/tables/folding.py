@@ -51,7 +51,7 @@ _FORWARD = {
 }
 
 
-class Counted(Struct):
+class RowNumbers(Struct):
     """What the writer counts, as last committed. `Folding` counts on and does not change it."""
 
     commit: int
@@ -62,7 +62,7 @@ class Counted(Struct):
     positions: dict[str, tuple[int, ...]]  # see `ports.Numbers`
 
     @classmethod
-    def after(cls, snapshot: Snapshot) -> Counted:
+    def after(cls, snapshot: Snapshot) -> RowNumbers:
         """What is counted on from what a store holds."""
         numbers = snapshot.numbers
         events: dict[str, dict[str, int]] = {}
@@ -101,7 +101,7 @@ class _Row(Struct):
 class Folding:
     """The rows of one batch, change by change; `batch` is what a store is given."""
 
-    def __init__(self, counted: Counted) -> None:
+    def __init__(self, counted: RowNumbers) -> None:
         self._counted = counted
         self.commit = counted.commit + 1
         self._line, self._event = counted.line, counted.event
@@ -467,7 +467,7 @@ class _Adding:
             self._delete("unfinished_inventory", only_one=1)
 
 
-def fold(changes: Sequence[Change], counted: Counted) -> Folding:
+def fold(changes: Sequence[Change], counted: RowNumbers) -> Folding:
     """All these changes in one batch."""
     folding = Folding(counted)
     for change in changes:

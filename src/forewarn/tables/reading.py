@@ -23,7 +23,7 @@ from forewarn.ports import (
     ListFilter,
     Numbers,
     Questions,
-    Recalled,
+    RecallResult,
     Snapshot,
     VmDefinition,
 )
@@ -59,7 +59,7 @@ class TablesRead:
         """What is committed, as of one instant. Any thread."""
         raise NotImplementedError
 
-    def recall(self, questions: Questions) -> Recalled:
+    def recall(self, questions: Questions) -> RecallResult:
         """What is kept of what is asked for, as last committed."""
         asked = questions
         with self.reading() as reading:
@@ -67,7 +67,7 @@ class TablesRead:
             events = reading.rows("events", _in(asked.events)) if asked.events else ()
             ops = reading.rows("operations", _in(asked.operations)) if asked.operations else ()
             before_ms = asked.prunable_before_ms
-            return Recalled(
+            return RecallResult(
                 remembered={row["idempotency_key"]: rows.REMEMBERED.value(row) for row in answers},
                 events={event.event_id: event for event in _events(reading, events)},
                 operations={one.operation_id: one for one in _operations(reading, ops)},

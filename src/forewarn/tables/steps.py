@@ -29,7 +29,7 @@ class Way(StrEnum):
     UPSERT = "upsert"
 
 
-class Step(Struct, frozen=True):
+class WriteStep(Struct, frozen=True):
     """Rows of one table that are written in one way. `whole`: each of them must be."""
 
     spec: TableSpec
@@ -38,30 +38,30 @@ class Step(Struct, frozen=True):
     whole: bool
 
     def named(self) -> str:
-        """The rows, for whoever reads that they cannot be written."""
+        """The rows, for an operator who reads that they cannot be written."""
         keys = self.spec.key
         shown = ("/".join(str(one[key]) for key in keys if key in one) for one in self.rows)
         return f"{self.spec.name} {', '.join(shown)}"
 
 
-def steps(batch: Batch) -> Iterator[Step]:
+def steps(batch: Batch) -> Iterator[WriteStep]:
     """Deletions from the last table to the first, so that nothing is left that names what went;
     then what is added and changed, from the first to the last.
     """
     for spec in reversed(TABLES):
         found = batch.tables.get(spec.name)
         if found is not None and found.deleted:
-            yield Step(spec, Way.DELETE, found.deleted, spec.must_be_there)
+            yield WriteStep(spec, Way.DELETE, found.deleted, spec.must_be_there)
     for spec in TABLES:
         found = batch.tables.get(spec.name)
         if found is None:
             continue
         if found.inserted:
-            yield Step(spec, Way.INSERT, found.inserted, not spec.first_stays)
+            yield WriteStep(spec, Way.INSERT, found.inserted, not spec.first_stays)
         if found.updated:
-            yield Step(spec, Way.UPDATE, found.updated, whole=True)
+            yield WriteStep(spec, Way.UPDATE, found.updated, whole=True)
         if found.upserted:
-            yield Step(spec, Way.UPSERT, found.upserted, whole=True)
+            yield WriteStep(spec, Way.UPSERT, found.upserted, whole=True)
 
 
 def last_queries(batch: Batch) -> Iterator[tuple[str, Cells]]:
@@ -90,7 +90,7 @@ def last_queries(batch: Batch) -> Iterator[tuple[str, Cells]]:
 
 
 def does_not_fit(
-    step: Step, revisions: Mapping[tuple[Cell, ...], int]
+    step: WriteStep, revisions: Mapping[tuple[Cell, ...], int]
 ) -> StaleRevision | Unstorable:
     """Why not every row of a step was written. `revisions` are those that are there, by key."""
     if step.way in (Way.DELETE, Way.INSERT):

@@ -38,7 +38,7 @@ from forewarn.endpoint.browsers import known_names
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock, Ids, Snapshot
 from forewarn.settings import Settings
-from forewarn.tables.folding import Counted
+from forewarn.tables.folding import RowNumbers
 from forewarn.wiring.process import Growing, die
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class ControlParts:
     def _writer(self, snapshot: Snapshot, policy: Policy, ids: Ids) -> WriterThread:
         writer = Writer(
             index=FleetIndex(snapshot),
-            counted=Counted.after(snapshot),
+            counted=RowNumbers.after(snapshot),
             observed=self.observed,
             store=self.store,
             timekeeper=self.timekeeper,

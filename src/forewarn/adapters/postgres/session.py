@@ -76,7 +76,7 @@ def in_own_words(statement: str) -> str:
     return re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", said.replace("%", "%%"))
 
 
-class Session:
+class DatabaseSession:
     """One connection. Belongs to one thread at a time."""
 
     def __init__(self, address: str, *, doing: str) -> None:
@@ -141,7 +141,7 @@ class Session:
         self._connection.execute(text)
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self) -> Iterator[DatabaseSession]:
         """What is committed, as of one instant. Errors are StoreFailed."""
         try:
             self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -152,7 +152,7 @@ class Session:
             self._undo()
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[DatabaseSession]:
         """Statements that are committed together. Errors are StoreFailed."""
         try:
             self._connection.execute("BEGIN")

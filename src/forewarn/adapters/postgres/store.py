@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from forewarn.adapters.postgres import schema
-from forewarn.adapters.postgres.session import NotAsExpected, Session, Statement
+from forewarn.adapters.postgres.session import DatabaseSession, NotAsExpected, Statement
 from forewarn.adapters.postgres.writing import FENCE, revisions, statements
 from forewarn.logs import Log
 from forewarn.ports import (
@@ -26,7 +26,7 @@ from forewarn.ports import (
     StoreFailed,
 )
 from forewarn.tables.reading import TablesRead, snapshot
-from forewarn.tables.steps import Step, does_not_fit, steps
+from forewarn.tables.steps import WriteStep, does_not_fit, steps
 
 READERS_MAX = 4  # reading sessions; further readers wait for one of them
 READER_WAIT_LIMIT_S = 30
@@ -45,11 +45,11 @@ class PostgresStore(TablesRead):
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._writer: Session | None = None
+        self._writer: DatabaseSession | None = None
         self._fence: Fence | None = None
         self._commits = 0
         self._epoch_id: str | None = None
-        self._idle: queue.LifoQueue[Session] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[DatabaseSession] = queue.LifoQueue()
         self._readers = 0
         self._closed = False
 
@@ -59,7 +59,7 @@ class PostgresStore(TablesRead):
 
         `address` is a connection string of libpq. Raises StoreFailed, or UnsafeServer.
         """
-        session = Session(address, doing="opens")
+        session = DatabaseSession(address, doing="opens")
         try:
             _refuse_unsafe(session)
             migrate(session)
@@ -70,12 +70,12 @@ class PostgresStore(TablesRead):
     # Leading.
 
     def lead(self, holder: str, address: str) -> Fence:
-        """Take the leadership, from whoever has it. From then on this store commits.
+        """Take the leadership, from the session that has it. From then on this store commits.
 
         The session of the leader before is ended first: one that stands still in the middle of a
         batch would keep the row locked, and go on when it wakes.
         """
-        session = Session(self._address, doing="leads")
+        session = DatabaseSession(self._address, doing="leads")
         try:
             with session.transaction():
                 row = _leadership(session)
@@ -114,7 +114,7 @@ class PostgresStore(TablesRead):
         """Write a batch whole, in one round trip. It is durable when this returns.
 
         LeadershipLost if this is no leader, or if it cannot be known whether the batch is durable:
-        then nobody may be told that it is, and this store commits no more until it leads anew.
+        then no caller may be told that it is, and this store commits no more until it leads anew.
         """
         if self._closed:
             raise StoreFailed("the store is closed", fatal=False)
@@ -140,7 +140,7 @@ class PostgresStore(TablesRead):
         if writer is not None:
             writer.close()
 
-    def _why(self, step: Step) -> Exception:
+    def _why(self, step: WriteStep) -> Exception:
         """Why not every row of a step could be written, by what is there now."""
         spec, found = step.spec, dict[tuple[Cell, ...], int]()
         if "revision" in spec.columns:
@@ -161,7 +161,7 @@ class PostgresStore(TablesRead):
         return loaded
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self) -> Iterator[DatabaseSession]:
         """What is committed, as of one instant. Any thread."""
         session = self._reader()
         try:
@@ -174,7 +174,7 @@ class PostgresStore(TablesRead):
             else:
                 self._idle.put(session)
 
-    def _reader(self) -> Session:
+    def _reader(self) -> DatabaseSession:
         if self._closed:
             raise StoreFailed("the store is closed", fatal=False)
         try:
@@ -183,7 +183,7 @@ class PostgresStore(TablesRead):
             if self._readers < READERS_MAX:
                 self._readers += 1
                 try:
-                    return Session(self._address, doing="reads")
+                    return DatabaseSession(self._address, doing="reads")
                 except BaseException:
                     self._readers -= 1
                     raise
@@ -212,14 +212,14 @@ class PostgresStore(TablesRead):
                 return
 
 
-def _leadership(session: Session) -> Mapping[str, int]:
+def _leadership(session: DatabaseSession) -> Mapping[str, int]:
     [row] = session.asked(
         Statement("SELECT epoch, batch, backend_pid FROM leadership WHERE id = 1")
     )
     return row
 
 
-def _refuse_unsafe(session: Session) -> None:
+def _refuse_unsafe(session: DatabaseSession) -> None:
     """Refuse a server that may lose a commit that it has confirmed, or takes none."""
     [row] = session.asked(
         Statement(
@@ -249,7 +249,7 @@ def _refuse_unsafe(session: Session) -> None:
             )
 
 
-def migrate(session: Session) -> None:
+def migrate(session: DatabaseSession) -> None:
     """Make the schema, or bring it to the newest version: all steps in one transaction, or none."""
     with session.transaction():
         session.asked(Statement("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,)))

@@ -8,7 +8,7 @@ from functools import cache
 from forewarn.adapters.postgres.session import Statement, named_in_own_words
 from forewarn.ports import Batch, Cells, Fence
 from forewarn.tables.rows import SPECS, TableSpec
-from forewarn.tables.steps import Step, Way, last_queries
+from forewarn.tables.steps import Way, WriteStep, last_queries
 
 EPOCHS_MAX = 1_000  # lives of controls that a database knows; hosts of older ones hear everything
 FENCE = "fence"  # the step of a leader that leads no longer
@@ -23,7 +23,7 @@ _FENCE = (
 
 
 def statements(
-    batch: Batch, steps: Sequence[Step], fence: Fence, epoch_id: str | None
+    batch: Batch, steps: Sequence[WriteStep], fence: Fence, epoch_id: str | None
 ) -> Iterator[Statement]:
     """Everything of a batch but BEGIN and COMMIT; the fence is the first."""
     yield Statement(_FENCE, (fence.epoch, batch.commit - 1, FENCE))
@@ -66,7 +66,7 @@ def text_of(name: str, way: Way) -> str:
     return f"{adding} ON CONFLICT ({', '.join(spec.key)}) DO UPDATE SET {sets}{still}"
 
 
-def _columns(step: Step) -> Sequence[str]:
+def _columns(step: WriteStep) -> Sequence[str]:
     return _columns_of(step.spec, step.way)
 
 
@@ -89,7 +89,7 @@ def _expecting(text: str) -> str:
     return f"WITH written AS ({text} RETURNING 1) {counted}"
 
 
-def revisions(step: Step) -> Statement:
+def revisions(step: WriteStep) -> Statement:
     """Asks for the revisions of the rows of a step, by their keys."""
     keys = ", ".join(step.spec.key)
     given = _arrays(step.spec, step.spec.key)

@@ -28,7 +28,7 @@ from forewarn.logs import Log
 from forewarn.ports import Cell, Cells, StaleRevision, StoreFailed, Unstorable
 from forewarn.tables.list_queries import ListQuery
 from forewarn.tables.statements import named_queries
-from forewarn.tables.steps import Step
+from forewarn.tables.steps import WriteStep
 
 BUSY_TIMEOUT_MS = 5_000  # a foreign reader or `sqlite3` shell may hold the file this long
 CHECKPOINT_AFTER_ROWS = 1_000  # rows written between two moves of the WAL into the database file
@@ -194,7 +194,7 @@ class Database:
         """Run a statement for each row inside `transaction`. Returns how many rows it wrote."""
         return self._writer.executemany(statement, rows).rowcount
 
-    def revisions(self, step: Step) -> dict[tuple[Cell, ...], int]:
+    def revisions(self, step: WriteStep) -> dict[tuple[Cell, ...], int]:
         """The revisions of the rows of a step that have one, as they are in the transaction."""
         spec, found = step.spec, {}
         if "revision" not in spec.columns:
@@ -210,20 +210,20 @@ class Database:
     # Reading
 
     @contextmanager
-    def reading(self) -> Iterator[QueryReader]:
+    def reading(self) -> Iterator[SqliteQueries]:
         """What is committed, as of one instant. Any thread. Errors of SQLite are StoreFailed."""
         if self._path is None:
             with self._owner:
                 self._refuse_if_dead()
                 try:
-                    yield QueryReader(self._writer)
+                    yield SqliteQueries(self._writer)
                 except sqlite3.Error as error:
                     self._fail(error, "reading", unknown_is_fatal=False)
             return
         connection = self._borrow_reader(self._path)
         try:
             connection.execute("BEGIN")
-            yield QueryReader(connection)
+            yield SqliteQueries(connection)
         except sqlite3.Error as error:
             raise failure(error, "reading", unknown_is_fatal=False) from error
         finally:
@@ -360,7 +360,7 @@ class Database:
         return reader
 
 
-class QueryReader:
+class SqliteQueries:
     """Runs named queries on one connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

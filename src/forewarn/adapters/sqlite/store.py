@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from forewarn.adapters.sqlite.data_folder import damaged, refuse_damaged
-from forewarn.adapters.sqlite.database import Database, QueryReader
+from forewarn.adapters.sqlite.database import Database, SqliteQueries
 from forewarn.adapters.sqlite.opening import open_database
 from forewarn.adapters.sqlite.writing import statements
 from forewarn.ports import Batch, Fence, Snapshot, StaleRevision, StoreFailed
@@ -44,7 +44,7 @@ class SqliteStore(TablesRead):
         """A new, empty store that ends with the process."""
         return cls(Database.in_memory())
 
-    def reading(self) -> AbstractContextManager[QueryReader]:
+    def reading(self) -> AbstractContextManager[SqliteQueries]:
         """What is committed, as of one instant. Any thread."""
         return self._database.reading()
 

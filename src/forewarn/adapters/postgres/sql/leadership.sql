@@ -25,7 +25,7 @@ VALUES (substr(replace(gen_random_uuid()::text, '-', ''), 1, 16), 0);
 INSERT INTO journal_generation (generation, first_number) VALUES (1, 1);
 
 -- Ends the transaction that it is called in if not as many rows were written as had to be. A batch is sent whole, with its
--- COMMIT: whoever counted the rows afterwards would count what is durable already.
+-- COMMIT: a count of the rows afterwards is a count of what is durable already.
 CREATE FUNCTION forewarn_expect(written BIGINT, wanted BIGINT, step text) RETURNS BIGINT LANGUAGE plpgsql AS $$
 BEGIN
     IF written <> wanted THEN

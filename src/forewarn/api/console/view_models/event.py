@@ -55,7 +55,7 @@ def read_event(store: Store, given: str) -> EventRead:
     )
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class EventStep(Struct, frozen=True, kw_only=True):
     """One step of the life of an event; `at_ms` is None if it has not come, or never did."""
 
     word: str
@@ -108,7 +108,7 @@ class EventView(Struct, frozen=True, kw_only=True):
     operation: Ref | None
     postponed_from: Ref | None
     postponed_to: Ref | None
-    steps: tuple[Step, ...]
+    steps: tuple[EventStep, ...]
     holds: tuple[HoldRow, ...]
     until_ms: int | None
     earliest_ms: int | None
@@ -179,28 +179,28 @@ def postpone_link(look: FleetLook, event: ScheduledEvent, offers: Offers) -> Ord
     return link if left.refused is None else None
 
 
-def _steps(event: ScheduledEvent) -> Iterable[Step]:
+def _steps(event: ScheduledEvent) -> Iterable[EventStep]:
     by = f"by {event.ordered_by}" if event.ordered_by else ""
-    yield Step(word="Scheduled", at_ms=event.scheduled_ms, note=by)
+    yield EventStep(word="Scheduled", at_ms=event.scheduled_ms, note=by)
     if not event.silent:
-        yield Step(word="Shown to its VMs", at_ms=event.shown_ms)
+        yield EventStep(word="Shown to its VMs", at_ms=event.shown_ms)
     if event.approved_ms is not None:
         overridden = bool(event.override_reason)
-        yield Step(
+        yield EventStep(
             word="Overridden" if overridden else "Approved",
             at_ms=event.approved_ms,
             note=f"by {event.approved_by}" + (f": {event.override_reason}" if overridden else ""),
             tone="bad" if overridden else "good",
         )
     waits = event.phase is Phase.SCHEDULED
-    yield Step(
+    yield EventStep(
         word="Started",
         at_ms=event.started_ms,
         tone="active" if event.started_ms else "plain",
         expected_ms=notice.earliest_start_ms(event) or event.not_before_ms if waits else None,
     )
     tones = {Phase.COMPLETED: "good", Phase.FAILED: "bad"}
-    yield Step(
+    yield EventStep(
         word=event.phase.value.capitalize() if event.phase.ended else "Ended",
         at_ms=event.ended_ms,
         note="" if event.outcome == event.phase.value else event.outcome,
