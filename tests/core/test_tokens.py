@@ -82,7 +82,7 @@ def test_the_journal_says_who_made_a_token_and_nothing_of_its_secret() -> None:
         (Role.OWNER, (), "An owner needs scopes"),
         (Role.VIEWER, ("web",), "has no scopes"),
         (Role.OPERATOR, ("web",), "has no scopes"),
-        (Role.OWNER, ("web", "web"), "named twice"),
+        (Role.OWNER, ("web", "web"), "one of them twice"),
         (Role.OWNER, ("wbe",), "Did you mean web"),
         (Role.OWNER, ("",), "There is no scope"),
         (Role.OWNER, ("web\x1b[2J",), "There is no scope"),

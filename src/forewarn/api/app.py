@@ -66,8 +66,7 @@ def create_app(
     default) before it is sent. `more` are routes that others do not have. `inventories` applies
     what is posted; without it each is one commit, and nothing is known of addresses that nothing
     can listen on. `kept_files` are secrets that a backup holds too; then the socket alone gives it.
-    `console` is what its pages are told. Without `webhooks`, which says who sends and where to,
-    nothing is sent.
+    `console` is what its pages are told, `webhooks` who sends, and where to.
     """
     version, setup = version_of("forewarn"), console or ConsoleSetup()
     doorbell, feed = doorbell or Doorbell(), feed or Feed(control)
