@@ -29,8 +29,8 @@ TICK_SHARE_MAX = 0.2  # of the time, while rings keep coming; approvals and orde
 class TickerLoop:
     """One tick a second, and one more soon after each ring.
 
-    A tick looks at everything open, so under a storm of rings it waits in proportion to what the
-    last one took.
+    A tick looks at what the agenda names, so under a storm of rings it waits in proportion to what
+    the last one took.
     """
 
     def __init__(self, control: Control, measures: ControlMetrics) -> None:

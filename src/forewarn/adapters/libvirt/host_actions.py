@@ -309,7 +309,7 @@ class RebootHostWork(ActionRun):
         now_ms = self.tools.clock.monotonic_ms()
         one = ActionRun(self.tools, replace(self.action, vm=view.name))
         one, since_ms = self._shutting.setdefault(view.name, (one, now_ms))
-        # RowNumbers from when it may be asked: the mark is older than the moves of others.
+        # Counted from when it may be asked: the mark is older than the moves of others.
         patience = replace(one.patience(mark), elapsed_ms=now_ms - since_ms)
         next_ = next_steps.shutting_down(here, patience)
         if next_.step is not DomainStep.WAIT:
