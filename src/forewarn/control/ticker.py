@@ -1,4 +1,4 @@
-"""What time causes. One tick surveys the scopes that are due for a look and names the commands that may be due.
+"""What time causes. One tick surveys the scopes that are due for a look and names commands.
 
 A survey only nominates: each command decides again for itself, in its own transaction, so a
 survey that is late, repeated or lost does no harm. Oldest due first; a held operation reserves
