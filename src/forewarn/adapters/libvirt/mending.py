@@ -1,8 +1,8 @@
 """Bringing back what an interrupted action left down, when no daemon claims it any more.
 
 After a daemon was killed in the middle, the next one gets its claim back at once, or never: then
-its event has ended. Either way a VM that we paused or shut down for a while must not stay so. What is
-mended is only ever what makes a VM run again as announced; nothing is impacted here.
+its event has ended. Either way a VM that we paused or shut down for a while must not stay so. What
+is mended is only ever what makes a VM run again as announced; nothing is impacted here.
 """
 
 from __future__ import annotations
