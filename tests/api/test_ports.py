@@ -94,7 +94,7 @@ def test_a_machine_with_many_ipv6_addresses_is_one_source() -> None:
     assert source_of("::ffff:192.0.2.1") == source_of("192.0.2.1") != source_of("192.0.2.2")
 
 
-@pytest.mark.parametrize("descriptors", [512, 1_024, 4_096, 65_536, 1_000_000])
+@pytest.mark.parametrize("descriptors", [768, 1_024, 4_096, 65_536, 1_000_000])
 def test_the_link_leaves_descriptors_for_every_operator(descriptors: int) -> None:
     limits = link_limits(descriptors)
     taken = limits.connections_max + limits.handshakes_max

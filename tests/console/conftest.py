@@ -1,4 +1,8 @@
-"""The browser of the console's tests: one for all of them in a process."""
+"""The browser of the console's tests: one for all tests of a module.
+
+While Playwright is open, an event loop counts as running in its thread, and no other test could
+begin one. So the browser does not outlive its module.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     pytest.importorskip("playwright", reason="not installed: playwright, of the extra dev")
     pytest.importorskip("axe_playwright_python", reason="not installed: axe, of the extra dev")

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.api.guarded_server import CONNECTIONS_MAX
 from support.system_world import running
 from support.waiting import wait_until
 
-CROWD = 400
+CROWD = CONNECTIONS_MAX + 144
 HALF_A_HEAD = b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX: "
-KEPT_MAX = 256
+KEPT_MAX = CONNECTIONS_MAX
 
 
 def still_open(crowd: Iterable[socket.socket]) -> int:

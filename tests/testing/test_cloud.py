@@ -323,7 +323,7 @@ def test_words_that_make_no_sense_are_refused_with_a_sentence(
 
 def test_every_setting_of_the_service_that_a_cloud_can_have_is_a_word() -> None:
     of_files_and_ports = {"data", "inventory", "guest", "operator", "hosts", "hosts_url"}
-    of_files_and_ports |= {"behind_proxy", "console_names", "socket"}
+    of_files_and_ports |= {"behind_proxy", "console_names", "socket", "webhook_targets"}
     of_access = {"oidc", "operator_certificate", "operator_key", "operator_tls", "operator_url"}
     of_access |= {"socket_groups"}
     of_long_runs = {"retention_days", "log_journal"}

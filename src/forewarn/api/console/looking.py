@@ -63,7 +63,7 @@ class Looking:
             PageRoute("/console/timeline", self.timeline, by_scope=True),
             PageRoute("/console/events/{id}", self.event, by_scope=True),
             PageRoute("/console/events/{id}/receipt", self.receipt, by_scope=True),
-            PageRoute("/console/operations/{id}", self.operation, by_scope=False),
+            PageRoute("/console/operations/{id}", self.operation, by_scope=True),
             PageRoute("/console/inbox", self.inbox, by_scope=True),
             PageRoute("/console/journal", self.journal, by_scope=True),
             PageRoute("/console/journal/export", self.export, by_scope=True),
