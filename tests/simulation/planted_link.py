@@ -14,8 +14,8 @@ PLANTED_IN_LINK = (
         (
             (
                 "control/hosts/feed.py",
-                "        if before is not None and before.looked == scope.commit:\n",
-                "        if before is not None:\n",
+                "        elif before.looked == scope.commit:\n",
+                "        elif before is not None:\n",
             ),
         ),
         first=3,

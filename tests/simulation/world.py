@@ -85,6 +85,7 @@ class SimulationWorld:
         # By VM: the boot, as the service knew it, in which a host last showed it to run.
         self.ran_in: dict[str, str] = {}
         self._boots: dict[str, str] = {}
+        self._told: dict[str, Scope] = {}  # as the judge was told of them last
         self._put: list[SeenVm] = []
         self._last_beat_ms = 0
         self._named: dict[bytes, list[tuple[str, list[str]]]] = {}
@@ -146,8 +147,13 @@ class SimulationWorld:
         self.judge.count("crashes")
         self.service = None
         self.judge.quiet_ms.clear()
-        for scope in self.store.load().scopes:
-            self._observe(scope)  # what was committed and never told to anybody still counts
+        # What was committed and never told to anybody still counts.
+        kept = self.store.load().scopes
+        for scope in kept:
+            self._observe(scope)
+        untold = [(self._told.get(scope.name), scope) for scope in kept]
+        self.judge.announced_anew(untold, self.clock.now_ms())
+        self._told.update({scope.name: scope for scope in kept})
 
     def submit(self, command: Given[T]) -> T:
         """Run one command as its own commit. Unavailable when the service is down or dies."""
@@ -189,6 +195,7 @@ class SimulationWorld:
                 self._judge_starts(before, after)
                 self._observe(after)
                 self._forget_ended(after)
+                self._told[after.name] = after
             self.judge.announced_anew(change.scopes, self.clock.now_ms())
 
     def _judge_starts(self, before: Scope | None, after: Scope) -> None:
