@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.api.guarded_server import CONNECTIONS_MAX
+from forewarn.api.guarded_protocol import CONNECTIONS_MAX
 from support.system_world import running
 from support.waiting import wait_until
 
