@@ -325,6 +325,7 @@ def test_one_that_is_added_while_another_retries_is_sent_to_at_once() -> None:
             await until(failing(world, 1))
             world.add(other.url, "late", number=0, kinds=KINDS)
             await until(lambda: other.numbers == [2])
+        assert other.numbers == [2]
 
     told(story)
 
