@@ -23,7 +23,13 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
-from forewarn.host.daemon import STEP_TIMEOUT_S, STEPS_AT_ONCE, SWEEP_EVERY_S, Hosts
+from forewarn.host.daemon import (
+    STEP_TIMEOUT_S,
+    STEPS_AT_ONCE,
+    SWEEP_EVERY_S,
+    TURNS_AT_ONCE,
+    Hosts,
+)
 from forewarn.host.identity import Identity
 from forewarn.host.served_documents import Documents
 from forewarn.wire.link import Turn, TurnTaken, Work
@@ -215,6 +221,21 @@ def test_a_turn_without_an_answer_is_said_to_who_waits_on_another_connection() -
         assert bench.unheard == 1
 
     asyncio.run(story())
+
+
+def test_however_many_hosts_beat_others_have_their_turn_meanwhile() -> None:
+    slices = 4
+
+    async def story() -> int:
+        bench = Bench([f"h{number}" for number in range(slices * TURNS_AT_ONCE)])
+        beating, turns = asyncio.ensure_future(bench.hosts.heartbeat()), 0
+        while not beating.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert len(bench.link.heartbeats) == slices * TURNS_AT_ONCE
+        return turns
+
+    assert asyncio.run(story()) >= slices
 
 
 def test_a_ring_for_nobody_wakes_nobody() -> None:

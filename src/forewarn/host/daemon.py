@@ -34,6 +34,7 @@ STEP_TIMEOUT_S = 30.0  # then a step is given up; the next one looks at what has
 LINK_TIMEOUT_S = 10.0  # one turn
 SAY_AGAIN_S = 0.5
 TAKEN_AT_ONCE_S = 0.002  # what takes longer has waited for a commit
+TURNS_AT_ONCE = 64  # then guests that ask meanwhile are answered, however many hosts there are
 
 
 class Hosts:
@@ -208,6 +209,7 @@ class Hosts:
         share its commits. A turn that is under way is a sign of life too, unless `anew`.
         """
         names = [name for name in self._executors if of is None or name in of]
+        taken = 0
         now_s = asyncio.get_running_loop().time
         waits = False
         async with asyncio.TaskGroup() as waiting:
@@ -222,6 +224,9 @@ class Hosts:
                 began_s = now_s()
                 await self._turn_of(name)
                 waits = now_s() - began_s > TAKEN_AT_ONCE_S
+                taken += 1
+                if taken % TURNS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     async def say(self, host: str) -> bool:
         """One turn of the host, if it is ours. Raises Refusal, or Unavailable.
