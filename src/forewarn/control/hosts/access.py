@@ -8,8 +8,10 @@ a host that was broken into can approve, enable and confirm nothing of the other
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from forewarn.control.transaction import Transaction
@@ -19,6 +21,8 @@ from forewarn.core.model import ScheduledEvent, Scope, Vm
 from forewarn.core.whereabouts import arrivals, arrive_the_same, mention_the_same
 from forewarn.wire.link import ShownEvent, ShownScope, ShownVm
 from forewarn.wire.link_values import profile_said
+
+_encode = msgspec.json.Encoder().encode
 
 
 def own_vms(scope: Scope, host: str) -> tuple[Vm, ...]:
@@ -37,7 +41,18 @@ class _Head(NamedTuple):
     waiting_for: tuple[str, ...]
 
 
-class _Prepared(Struct, frozen=True):
+class _AroundVms(NamedTuple):
+    """The JSON of a scope before the VMs of a host and after them.
+
+    `to_confirm` is what follows for a host that has to confirm the scope, `confirmed` for others.
+    """
+
+    before: bytes
+    confirmed: bytes
+    to_confirm: bytes
+
+
+class _Prepared(Struct, frozen=True, dict=True):
     """What hosts are shown of `scope`: head and events by all of them, VMs by host.
 
     `made` are the same events by id; `to_confirm` the hosts that have still to say that they show
@@ -50,6 +65,16 @@ class _Prepared(Struct, frozen=True):
     made: Mapping[str, ShownEvent]
     vms: Mapping[str, tuple[ShownVm, ...]]
     to_confirm: frozenset[str]
+
+    @cached_property
+    def around_vms(self) -> _AroundVms:
+        """What is the same for every host, as it goes over the wire: encoded once for all."""
+        name, kind, incarnation, enabled, waiting_for = self.head
+        before = _encode(ShownScope(name, kind, incarnation, enabled))[:-1]
+        whole = ShownScope(name, kind, incarnation, enabled, (), self.events, waiting_for)
+        confirm = msgspec.structs.replace(whole, to_confirm=True)
+        size = len(before)
+        return _AroundVms(before, _encode(whole)[size:], _encode(confirm)[size:])
 
 
 class ScopeByHost:
@@ -69,15 +94,33 @@ class ScopeByHost:
 
     def to(self, host: str) -> ShownScope:
         """What this host is shown."""
-        if self.prepared is None:
-            self.prepared = _prepare(self.scope)
-        made = self.prepared
+        made = self._made()
         name, kind, incarnation, enabled, waiting_for = made.head
         vms, to_confirm = made.vms.get(host, ()), host in made.to_confirm
         # In the order of its fields: this is done for each host of each scope that changes.
         return ShownScope(
             name, kind, incarnation, enabled, vms, made.events, waiting_for, to_confirm
         )
+
+    def encoded(self, host: str) -> msgspec.Raw:
+        """The JSON of what this host is shown. Only its VMs are encoded for it alone."""
+        made = self._made()
+        before, confirmed, to_confirm = made.around_vms
+        after = to_confirm if host in made.to_confirm else confirmed
+        vms = made.vms.get(host)
+        return msgspec.Raw(
+            b"".join((before, b',"vms":', _encode(vms), after) if vms else (before, after))
+        )
+
+    @property
+    def incarnation(self) -> int:
+        """That of the document that hosts are shown."""
+        return self.scope.incarnation
+
+    def _made(self) -> _Prepared:
+        if self.prepared is None:
+            self.prepared = _prepare(self.scope)
+        return self.prepared
 
     def same_as(self, before: ScopeByHost) -> bool:
         """True if every host is surely shown the same as before, or has just confirmed it."""

@@ -42,8 +42,6 @@ WAITING_PER_HOST_MAX = 8
 
 _NONE: frozenset[str] = frozenset()
 
-_encode = msgspec.json.Encoder().encode
-
 
 class EncodedChanges(msgspec.Struct, frozen=True):
     """`wire.link.Changes`, with scopes as they go over the wire."""
@@ -73,16 +71,26 @@ class _Scope(Struct, frozen=True):
 
 
 class _Shown(Struct):
-    """What a host is shown of a scope since a commit. `looked` is the last one it was made of."""
+    """What a host is shown of a scope since a commit. `looked` is the last one it was made of.
 
-    what: ShownScope
+    It is made when it is asked for: as a value by a host in this process, as JSON by any other.
+    """
+
+    showing: ScopeByHost
+    host: str
     since: int
     looked: int
-    raw: msgspec.Raw | None = None  # once a host on another machine has asked
+    what: ShownScope | None = None
+    raw: msgspec.Raw | None = None
+
+    def value(self) -> ShownScope:
+        if self.what is None:
+            self.what = self.showing.to(self.host)
+        return self.what
 
     def encoded(self) -> msgspec.Raw:
         if self.raw is None:
-            self.raw = msgspec.Raw(_encode(self.what))
+            self.raw = self.showing.encoded(self.host)
         return self.raw
 
 
@@ -97,7 +105,7 @@ class _Told(Struct, frozen=True):
     adoptions: tuple[Adoption, ...]
 
     def as_values(self) -> Changes:
-        scopes = tuple(one.what for one in self.scopes)
+        scopes = tuple(one.value() for one in self.scopes)
         return Changes(self.epoch, self.position, self.names, scopes, self.work, self.adoptions)
 
 
@@ -222,13 +230,14 @@ class HostFeed:
     async def encoded(self, host: str, since: Since | None, wait_s: int) -> EncodedChanges:
         """As `changes`, for the wire."""
         told = await self._changes(host, since, wait_s)
-        for number, one in enumerate(told.scopes):
-            one.encoded()
-            if number % ENCODED_AT_ONCE == ENCODED_AT_ONCE - 1:
+        scopes: list[msgspec.Raw] = []
+        while len(scopes) < len(told.scopes):
+            if scopes:
                 await asyncio.sleep(0)
-        scopes = tuple(one.encoded() for one in told.scopes)
+            some = told.scopes[len(scopes) : len(scopes) + ENCODED_AT_ONCE]
+            scopes += [one.encoded() for one in some]
         return EncodedChanges(
-            told.epoch, told.position, told.names, scopes, told.work, told.adoptions
+            told.epoch, told.position, told.names, tuple(scopes), told.work, told.adoptions
         )
 
     async def changes(self, host: str, since: Since | None, wait_s: int) -> Changes:
@@ -300,13 +309,13 @@ class HostFeed:
 
     async def _refresh_all(self, host: str, reader: _Reader) -> None:
         """Have what the host is shown as it is now, also of what is committed meanwhile."""
-        while True:
-            for name in self._marked(reader)[:ENCODED_AT_ONCE]:
+        while reader.marked:
+            some = self._marked(reader)[:ENCODED_AT_ONCE]
+            for name in some:
                 self._refresh(host, reader, name)
-                reader.marked.discard(name)
-            if not reader.marked:
-                return
-            await asyncio.sleep(0)
+            reader.marked.difference_update(some)
+            if reader.marked:
+                await asyncio.sleep(0)
 
     def _marked(self, reader: _Reader) -> list[str]:
         """What may have changed for a host, in the order in which it did."""
@@ -316,7 +325,7 @@ class HostFeed:
         """What is new for the host, None if nothing is. Nothing is marked any more."""
         then = known.position
         fresh = list(takewhile(lambda one: one.since > then, reversed(reader.shown.values())))
-        fresh.sort(key=lambda one: one.what.name)
+        fresh.sort(key=lambda one: one.showing.scope.name)
         work = (known.anew or reader.worked > then) and self._has_work(host, reader)
         rung = known.anew or reader.rung > then or reader.rings > known.rings
         if not fresh and not work and not rung:
@@ -340,18 +349,18 @@ class HostFeed:
         """Have what the host is shown of a scope as it is now."""
         scope, shown = self._scopes[name], reader.shown
         before = shown.get(name)
-        if before is None:
-            what = scope.showing.to(host)
-        elif before.looked == scope.commit:
-            return
-        else:
-            what, then = scope.showing.to(host), before.what
-            if what.incarnation == then.incarnation and (then == what or _confirmed(then, what)):
-                before.what, before.raw, before.looked = what, None, scope.commit
+        now = _Shown(scope.showing, host, scope.shown, scope.commit)
+        if before is not None:
+            if before.looked == scope.commit:
+                return
+            if _alike(before, now):
+                now.since = before.since
+                shown[name] = now  # in its place: nothing is new
                 return
             del shown[name]
         reader.newest = max(reader.newest, scope.shown)  # in their order, or a host hears less
-        shown[name] = _Shown(what, reader.newest, scope.commit)
+        now.since = reader.newest
+        shown[name] = now
 
     def _has_work(self, host: str, reader: _Reader) -> bool:
         if any(operation.host == host for operation in self._operations.values()):
@@ -369,10 +378,9 @@ class HostFeed:
             self._change_scope(before, now)
 
     def _begin_scope(self, now: _Scope) -> None:
-        for host in now.hosts:
-            self._mark(host, now.showing.scope.name)
-            if host in now.waiting:
-                self._wake(host).worked = self.position
+        self._mark(now.hosts, now.showing.scope.name)
+        for host in now.hosts & now.waiting.keys():
+            self._wake(host).worked = self.position
 
     def _change_scope(self, before: _Scope, now: _Scope) -> None:
         name = now.showing.scope.name
@@ -383,10 +391,11 @@ class HostFeed:
             return
         for host in before.hosts - now.hosts:
             self._take_away(host, name)
-        all_differ = now.showing.differs_for_all(before.showing)
-        for host in now.hosts:
-            if all_differ or host not in before.hosts or now.showing.differs(before.showing, host):
-                self._mark(host, name)
+        marked: Iterable[str] = now.hosts
+        if not now.showing.differs_for_all(before.showing):
+            came = now.hosts - before.hosts
+            marked = [h for h in now.hosts if h in came or now.showing.differs(before.showing, h)]
+        self._mark(marked, name)
         for host, _ in now.unconfirmed - before.unconfirmed:
             # What a host had confirmed does not count any more. It may never have been shown the
             # scope as confirmed: then it is shown nothing else now, and yet has to confirm again.
@@ -399,13 +408,14 @@ class HostFeed:
             if actions - before.waiting.get(host, _NONE):
                 self._wake(host).worked = self.position
 
-    def _mark(self, host: str, name: str) -> None:
-        """The host is shown something else of a scope, or it for the first time."""
-        reader = self._wake(host)
-        if name not in reader.names:
-            reader.names.add(name)
-            reader.in_order = None
-        reader.marked.add(name)
+    def _mark(self, hosts: Iterable[str], name: str) -> None:
+        """These hosts are shown something else of a scope, or it for the first time."""
+        for host in hosts:
+            reader = self._wake(host)
+            if name not in reader.names:
+                reader.names.add(name)
+                reader.in_order = None
+            reader.marked.add(name)
 
     def _drop_scope(self, name: str) -> None:
         before = self._scopes.pop(name, None)
@@ -461,6 +471,14 @@ def _followed(before: _Scope | None, scope: Scope, commit: int, shown: int) -> _
     carrying = before.carriers if then.vms is scope.vms else carriers(scope)
     hosts = hosts_mentioned(scope, carrying)
     return _Scope(showing, carrying, hosts, waiting, unconfirmed, commit, shown)
+
+
+def _alike(before: _Shown, now: _Shown) -> bool:
+    """True if the host is shown the same as before, or has confirmed that and nothing else."""
+    if before.showing.incarnation != now.showing.incarnation:
+        return False
+    then, what = before.value(), now.value()
+    return then == what or _confirmed(then, what)
 
 
 def _confirmed(before: ShownScope, now: ShownScope) -> bool:
