@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from forewarn.control.hosts import access
 from forewarn.core.errors import Conflict, NotFound, NotYours
 from forewarn.core.model import EventType, FactKind, Policy, ScheduledEvent
-from forewarn.wire.link import ReadBefore, Turn
+from forewarn.wire.link import ReadBefore, ShownScope, Turn
 from support import ordered
 from support.core_fleet import WEB, Cloud, scope
 from support.shown import as_shown_to
@@ -180,6 +181,15 @@ def test_only_the_host_of_an_event_is_asked_to_confirm_it(cloud: Cloud) -> None:
     assert (to_confirm("h1"), to_confirm("h2")) == (True, False)
     cloud.show()
     assert (to_confirm("h1"), to_confirm("h2")) == (False, False)
+
+
+@pytest.mark.parametrize("host", ["h1", "h2", "h9"], ids=["to-confirm", "others", "no VM"])
+def test_what_a_host_is_shown_is_the_same_over_the_wire(cloud: Cloud, host: str) -> None:
+    cloud.order("web_0", EventType.REBOOT)
+    showing = access.ScopeByHost(cloud.scope())
+    assert showing.to("h1").to_confirm
+    assert not showing.to("h9").vms
+    assert msgspec.json.decode(showing.encoded(host), type=ShownScope) == showing.to(host)
 
 
 def test_what_guests_cannot_see_is_not_shown_to_hosts_either(cloud: Cloud) -> None:
