@@ -2,8 +2,8 @@
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
 (polls, hot_path, attacks, fleet, scale, inventories, waits, approvals, approvals_before, emulator,
-commands, webhooks, guest, link, link_cost, reports, hosts, consoles, feeds, rig, simulation) only
-those are made, and the file is left alone.
+commands, webhooks, guest, link, link_cost, many_hosts, reports, hosts, consoles, feeds, rig,
+simulation) only those are made, and the file is left alone.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from bench import (
     inventories,
     link,
     link_cost,
+    many_hosts,
     polls,
     reports,
     rigged,
@@ -67,6 +68,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "guest": guest.in_a_vm,
     "link": link.of_many,
     "link_cost": link_cost.of_a_change,
+    "many_hosts": many_hosts.of_one_control,
     "reports": reports.of_one_host,
     "hosts": hosts.in_daily_life,
     "consoles": consoles.of_a_large_fleet,
