@@ -91,7 +91,7 @@ test-steady: $(READY) ## repeat the tests of processes, hosts, systemd and the l
 
 # What of the guest package works on Windows: the SDK, and the commands that only ask.
 WINDOWS := __init__ changes cli cli_events client dhcp discovery document errors following http1
-WINDOWS += leases reading retry_policy terminal
+WINDOWS += document_reader leases retry_policy terminal
 WINDOWS := $(WINDOWS:%=guest/src/forewarn_guest/%.py)
 
 check: $(READY) ## ruff, mypy --strict (the SDK also as on Windows), import-linter

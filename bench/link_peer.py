@@ -22,7 +22,7 @@ import uvicorn
 import uvloop
 
 from bench.processes import Failed, clean_environment, free_port, running, wait
-from forewarn.adapters.authority import Authority
+from forewarn.adapters.certificate_authority import Authority
 from forewarn.adapters.control_link import ControlLink
 from forewarn.adapters.system import SystemClock
 from forewarn.host.daemon import HEARTBEAT_EVERY_S

@@ -93,8 +93,8 @@ PARTS = (
                 "decide: the event is due",
                 (
                     "forewarn/control/guest_commands.py: approve_events",
-                    "forewarn/control/hosts/access.py: need_own_vm",
-                    "forewarn/core/consent.py: approve",
+                    "forewarn/control/hosts/own_vms.py: need_own_vm",
+                    "forewarn/core/polls_and_approvals.py: approve",
                 ),
             ),
             Step(
@@ -140,7 +140,7 @@ PARTS = (
                 HOST,
                 "Started, and there is work",
                 (
-                    "forewarn/control/hosts/feed.py: published",
+                    "forewarn/control/hosts/host_feed.py: published",
                     "forewarn/host/feed_reader.py: take",
                     "forewarn/host/served_documents.py: show",
                 ),

@@ -19,7 +19,7 @@ from forewarn.adapters.iproute2 import LinkAddresses
 from forewarn.adapters.nftables import NftRules
 from forewarn.core.inventory.host_report import Nic, Power, SeenVm
 from forewarn.endpoint.endpoint import Endpoint
-from forewarn.host.channels.interfaces import Channels
+from forewarn.host.channels.channel_setup import Channels
 from forewarn.host.identity import Identity
 from forewarn.wire.instance import ResourceLocation
 from support.endpoint_world import NOW_MS, FakeService

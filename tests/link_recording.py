@@ -27,7 +27,7 @@ from forewarn.adapters.control_link import Answer, ControlLink, Lane
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.inventory.host_report import Nic, Power, SeenVm, WhenHostGoesDown
 from forewarn.core.model import EventType, ScopeKind
-from forewarn.core.power import OFF_AFTER_MS
+from forewarn.core.vm_power import OFF_AFTER_MS
 from forewarn.core.vm_profile import Priority
 from forewarn.wire import link as wire
 from support import profiles

@@ -10,7 +10,7 @@ import yaml
 
 from forewarn import settings
 from forewarn.core.access import Role
-from forewarn.core.claims import IssuerRules
+from forewarn.core.oidc_claims import IssuerRules
 from forewarn.settings import BadSettings, Settings
 from forewarn.text import issuers as text_issuers
 from forewarn.text.issuers import ISSUERS_MAX

@@ -36,9 +36,9 @@ PRAGMA = re.compile(r"  # (noqa|type: ignore).*$")
 CATCHES_EVERYTHING = {
     "src/forewarn/adapters/libvirt/connection.py": 1,  # a thread's failure is its waiter's
     "src/forewarn/adapters/libvirt/hypervisor.py": 1,  # the top of a loop that mends
-    "src/forewarn/api/console/live.py": 1,  # the top of the loop that draws: logged, counted
+    "src/forewarn/api/console/live_updates.py": 1,  # the loop that draws: logged, counted
     "src/forewarn/api/link/at_once.py": 2,  # read, answered: it goes the ordinary way, logged once
-    "src/forewarn/control/inventory/apply.py": 2,  # a slice, a look at what is left: logged once
+    "src/forewarn/control/inventory/apply_runner.py": 2,  # a slice, what is left: logged once
     "src/forewarn/control/loops.py": 2,  # the top of a tick and of a save: logged once, counted
     "src/forewarn/control/hosts/membership.py": 1,  # places of hosts that left: logged once
     "src/forewarn/control/hosts/turns.py": 1,  # one part of a turn: the host is heard all the same

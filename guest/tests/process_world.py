@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from forewarn_guest.processes import Running, Steps
+from forewarn_guest.step_processes import Running, Steps
 
 DEADLINE_S = 60.0
 ENVIRONMENT = {"PATH": os.defpath}

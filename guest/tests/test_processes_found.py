@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from forewarn_guest.configuration import Part
-from forewarn_guest.processes import END_UNKNOWN, RUN_SCRIPT, Running, Steps
 from forewarn_guest.run_files import (
     Alive,
     ExitStatus,
@@ -27,6 +26,7 @@ from forewarn_guest.run_files import (
     write_begun,
     write_stopped,
 )
+from forewarn_guest.step_processes import END_UNKNOWN, RUN_SCRIPT, Running, Steps
 from forewarn_guest.tracked_event import Run
 from process_world import ENVIRONMENT, code_of, run, runs, until, written
 from programs import needs
@@ -38,7 +38,7 @@ RUN = Run(Part.PREPARE, "step", 1)
 AGENT = """
 import os, sys
 from pathlib import Path
-from forewarn_guest.processes import Steps
+from forewarn_guest.step_processes import Steps
 steps = Steps(Path(sys.argv[1]))
 argv = ["sh", "-c", sys.argv[2], "sh", *sys.argv[3:]]
 running = steps.begin("step", argv, environment=dict(os.environ), given=b"given")
@@ -348,7 +348,7 @@ def test_a_process_that_cannot_say_that_it_runs_does_not_run_its_step(tmp_path: 
 LIFE = """
 import os, sys
 from pathlib import Path
-from forewarn_guest.processes import Steps
+from forewarn_guest.step_processes import Steps
 steps = Steps(Path(sys.argv[1]))
 steps.reserve("step")
 os.write(1, b"reserved ")

@@ -13,7 +13,7 @@ from typing import Callable
 
 import pytest
 
-from forewarn_guest import status_writer, whole_files
+from forewarn_guest import atomic_files, status_writer
 from forewarn_guest.agent import View
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.errors import BadAnswer, Unreachable
@@ -29,7 +29,7 @@ VIEW = View("vm0", (), running=(), document=None, counts={"documents": 1}, unkep
 class World:
     """A status writer, its folder and what it logs."""
 
-    def __init__(self, folder: Path, put: Callable[[Path, bytes], None] = whole_files.put) -> None:
+    def __init__(self, folder: Path, put: Callable[[Path, bytes], None] = atomic_files.put) -> None:
         self.folder = folder
         self.lines = io.StringIO()
         self.status = folder / "status.json"
@@ -77,7 +77,7 @@ def test_a_disk_that_stands_still_does_not_fill_the_memory(tmp_path: Path) -> No
 
     def put(path: Path, data: bytes) -> None:
         assert go_on.wait(60.0)
-        whole_files.put(path, data)
+        atomic_files.put(path, data)
 
     world = World(tmp_path, put)
     for number in range(100):
@@ -179,13 +179,13 @@ def test_a_machine_that_is_always_late_does_not_fill_the_journal(world: World) -
 
 def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    whole_files.put(path, b"one")
-    whole_files.put(path, b"two", 0o600)
+    atomic_files.put(path, b"one")
+    atomic_files.put(path, b"two", 0o600)
     assert path.read_bytes() == b"two"
     assert path.stat().st_mode & 0o777 == 0o600
     path.unlink()
     path.mkdir()
     (path / "in the way").touch()
     with pytest.raises(OSError, match="file"):
-        whole_files.put(path, b"three")
+        atomic_files.put(path, b"three")
     assert [found.name for found in tmp_path.iterdir()] == ["file"]

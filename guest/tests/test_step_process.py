@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from forewarn_guest.errors import StepError
-from forewarn_guest.steps.occasion import (
+from forewarn_guest.steps.retries import Again, until_done
+from forewarn_guest.steps.step_context import (
     INPUT_MAX,
     LIMIT_DEFAULT_S,
     Deadline,
     allowed,
     one_line,
 )
-from forewarn_guest.steps.retries import Again, until_done
 from steps_world import HOSTILE, PATIENCE_S, is_one_line, run, serving, start, told
 
 

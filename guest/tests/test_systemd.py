@@ -22,8 +22,8 @@ from forewarn_guest.config_file import parse
 from forewarn_guest.errors import JournalError
 from forewarn_guest.http1 import Stop
 from forewarn_guest.logs import Log
-from forewarn_guest.processes import Steps
 from forewarn_guest.status_writer import StatusWriter
+from forewarn_guest.step_processes import Steps
 from forewarn_guest.systemd import Notifier
 from outside_world import NOTE, AgentProcess
 from scripted_endpoint import ScriptedEndpoint, document, event

@@ -1,7 +1,7 @@
 """Everything that can be set for a host daemon, as one frozen value.
 
 From a TOML file, the environment (`FOREWARN_HOST_` + the key in capitals) and options, read as
-`setting_values` says: an option wins over the environment, which wins over the file. In the
+`settings_loader` says: an option wins over the environment, which wins over the file. In the
 environment and in options the names of `bridges` and `guest_names` are divided by commas, and
 `reboot_command` is taken apart as a shell would. The other variables of this program are left
 alone.
@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import fields
 
-from forewarn import setting_values
+from forewarn import settings_loader
 from forewarn.core.addresses import LISTEN_ACCEPTED, listen_text, read_listen
 from forewarn.core.suggestions import shown
 from forewarn.endpoint.routes import MetadataHeader
 from forewarn.folders import kept_folder
-from forewarn.setting_values import (
+from forewarn.settings_loader import (
     FILE,
     FOLDER,
     OF_GUESTS,
@@ -156,7 +156,7 @@ def load(
     folder: Path | None = None,
 ) -> HostSettings:
     """The settings in force. Raises BadSettings with every mistake that was found."""
-    return setting_values.load(
+    return settings_loader.load(
         _KEYS,
         HostSettings,
         _clashes,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import fields
 
-from forewarn import setting_values
+from forewarn import settings_loader
 from forewarn.control.inventory.file_reader import INVENTORY_BYTES_MAX
 from forewarn.core.access import SOCKET_GROUP_ACCEPTED, SocketGroup, socket_group
 from forewarn.core.addresses import is_loopback, read_listen
@@ -47,7 +47,7 @@ from forewarn.folders import (
     default_folder,
     emulator_folder,
 )
-from forewarn.setting_values import (
+from forewarn.settings_loader import (
     FILE,
     FOLDER,
     HOST_NAMES,
@@ -66,7 +66,7 @@ from forewarn.text.fields import LISTEN, SWITCH, Field, choice, number, pattern,
 from forewarn.text.packaged import packaged_text
 
 if TYPE_CHECKING:
-    from forewarn.core.claims import IssuerRules
+    from forewarn.core.oidc_claims import IssuerRules
 
 __all__ = [
     "SETTINGS_FILE_BYTES_MAX",
@@ -278,9 +278,9 @@ def load(
 ) -> Settings:
     """The settings in force. Raises BadSettings with every mistake that was found.
 
-    The arguments are those of `setting_values.load`; `defaults` replace those of Settings.
+    The arguments are those of `settings_loader.load`; `defaults` replace those of Settings.
     """
-    return setting_values.load(
+    return settings_loader.load(
         _KEYS,
         Settings,
         _clashes,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from forewarn.adapters.restored_link import MembersFrom
+from forewarn.adapters.restored_members import MembersFrom
 from forewarn.adapters.sqlite.backup import INCARNATION_AFTER_RESTORE, restore
 from forewarn.adapters.sqlite.backup_file import SEAL_BYTES, SEAL_OF_BEFORE, sealed
 from forewarn.adapters.sqlite.data_folder import (

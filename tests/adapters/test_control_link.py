@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from forewarn.adapters import control_link, host_credentials
-from forewarn.adapters.authority import Authority
+from forewarn.adapters.certificate_authority import Authority
 from forewarn.adapters.control_link import ControlLink, Lane, NotAdmitted
-from forewarn.adapters.whole_questions import GATHERED_BYTES_MAX, Gathering
+from forewarn.adapters.one_tls_record import GATHERED_BYTES_MAX, Gathering
 from forewarn.core import errors
 from forewarn.core.errors import NotFound, StaleReport, Unavailable, UnknownEventIds
 from forewarn.wire import link as wire

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.adapters import host_credentials, joining
-from forewarn.adapters.authority import Authority, read_request
+from forewarn.adapters.certificate_authority import Authority, read_request
 from forewarn.adapters.host_credentials import HOST_FILE, JOINING_FILE, Credentials
 from forewarn.adapters.sqlite.data_folder import FolderUnusable
 from forewarn.core.errors import Conflict, Invalid

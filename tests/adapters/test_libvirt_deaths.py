@@ -11,7 +11,7 @@ import pytest
 
 from forewarn.adapters.libvirt.blocking_calls import LibvirtSession
 from forewarn.adapters.libvirt.domain_xml import DomainMark
-from forewarn.adapters.libvirt.mending import UNCLAIMED_FOR_MS
+from forewarn.adapters.libvirt.interrupted_actions import UNCLAIMED_FOR_MS
 from forewarn.adapters.libvirt.next_steps import mark_of
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind

@@ -20,8 +20,8 @@ from forewarn.adapters.oidc.issuers import (
 )
 from forewarn.adapters.oidc.key_sets import KEYS_MAX
 from forewarn.core.access import Access, Role
-from forewarn.core.claims import IssuerRules
 from forewarn.core.errors import BadToken, Unavailable
+from forewarn.core.oidc_claims import IssuerRules
 from support.clock import ManualClock
 from support.oidc_issuer import AUDIENCE, Answer, OidcIssuer, document, ec_key, issuing, jwk
 from support.waiting import until

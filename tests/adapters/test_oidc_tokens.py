@@ -16,8 +16,8 @@ from forewarn.adapters.oidc.compact_tokens import TOKEN_CHARS_MAX
 from forewarn.adapters.oidc.issuers import ATTEMPT_EVERY_MS, Issuers
 from forewarn.adapters.oidc.key_sets import RSA_BITS, read_keys
 from forewarn.core.access import Access, Role
-from forewarn.core.claims import IssuerRules
 from forewarn.core.errors import BadToken, NoRole
+from forewarn.core.oidc_claims import IssuerRules
 from support.clock import START_MS, ManualClock
 from support.oidc_issuer import (
     AUDIENCE,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.adapters.members_file import MembersFile
-from forewarn.adapters.restored_link import files_to_keep
+from forewarn.adapters.restored_members import files_to_keep
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.sqlite.store_check import Finding, check_backup, check_folder
 from forewarn.core.membership import Members

@@ -14,11 +14,11 @@ from forewarn.adapters.sqlite.data_folder import migrate
 from forewarn.adapters.sqlite.writing import statements_of
 from forewarn.core.model import Scope, ScopeHold, ScopeKind, Vm
 from forewarn.core.vm_profile import VmProfile
-from forewarn.tables import rows
+from forewarn.tables import table_specs
 from forewarn.tables.columns import StoreTable, flat
-from forewarn.tables.rows import SPECS, spec_of
+from forewarn.tables.table_specs import SPECS, spec_of
 
-TABLES = [table for table in vars(rows).values() if isinstance(table, StoreTable)]
+TABLES = [table for table in vars(table_specs).values() if isinstance(table, StoreTable)]
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,17 @@ def test_a_table_has_the_columns_of_its_value_and_no_other(
 
 def test_a_value_in_a_value_is_columns_of_the_same_row() -> None:
     vm = Vm(name="a", vm_id="1", update_domain=0, host="h", profile=VmProfile(zone="2"))
-    cells = rows.VMS.cells(vm, scope="web", position=1)
+    cells = table_specs.VMS.cells(vm, scope="web", position=1)
     assert (cells["zone"], cells["tags"], cells["scope"]) == ("2", "[]", "web")
     assert "profile" not in cells
 
 
 def test_a_value_that_may_be_missing_is_null_in_each_of_its_columns() -> None:
     scope = Scope(name="web", kind=ScopeKind.STANDALONE)
-    cells = rows.SCOPES.cells(scope, shown_commit=None)
+    cells = table_specs.SCOPES.cells(scope, shown_commit=None)
     assert [cells[f"hold_{key}"] for key in ("since_ms", "event_id", "reason")] == [None] * 3
     held = replace(scope, hold=ScopeHold(since_ms=1, event_id="E", reason="it failed"))
-    assert rows.SCOPES.cells(held, shown_commit=None)["hold_reason"] == "it failed"
+    assert table_specs.SCOPES.cells(held, shown_commit=None)["hold_reason"] == "it failed"
 
 
 def test_a_field_that_is_added_to_a_value_is_written_without_another_word() -> None:

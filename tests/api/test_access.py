@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from forewarn.api.app import create_app
-from forewarn.api.orders import BODY_BYTES_MAX
+from forewarn.api.order_bodies import BODY_BYTES_MAX
 from forewarn.api.requests import read_body
 from forewarn.control.control import Control
 from forewarn.control.metrics import ControlMetrics

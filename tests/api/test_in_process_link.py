@@ -10,7 +10,7 @@ import pytest
 
 from forewarn.api.link.in_process import InProcessLink
 from forewarn.api.link.routes import EVENT_IDS_MAX, LinkRoutes
-from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.host_feed import HostFeed
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, Invalid, NotFound, NotYours, UnknownEventIds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from forewarn.core.reading import STOPPED_AFTER_MS
+from forewarn.core.agent_polling import STOPPED_AFTER_MS
 from forewarn.wire import link as wire
 from support import fleets
 from support.clock import RunningClock

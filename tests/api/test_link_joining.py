@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from forewarn.adapters.authority import HOST_FOR, Authority
+from forewarn.adapters.certificate_authority import HOST_FOR, Authority
 from forewarn.adapters.members_file import MembersFile
 from forewarn.adapters.sqlite.data_folder import DatabaseRefused
 from forewarn.core.inventory.host_report import Power, SeenVm

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from forewarn.api.link.routes import Asking, LinkRoutes
-from forewarn.control.hosts.feed import EncodedChanges
+from forewarn.control.hosts.host_feed import EncodedChanges
 from forewarn.wire import link as wire
 
 NOTHING = cast("Any", None)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from forewarn.api import orders
+from forewarn.api import order_bodies
 from forewarn.api.console.mount import ConsoleSetup
 from forewarn.api.console_routes import ConsoleRoutes
 from forewarn.api.doorbell import Doorbell
@@ -277,12 +277,12 @@ def test_what_of_an_inventory_has_to_wait_is_in_the_answer_only_then(
     assert "waiting" not in answer
     assert mistakes(answer, schema, document, "answer") == []
     given = Answer(text=json.dumps(answer), repeated=False)
-    waits = orders.with_waiting(given, ["VM a is not in the file, but an event names it."])
+    waits = order_bodies.with_waiting(given, ["VM a is not in the file, but an event names it."])
     said = json.loads(waits.text)
     assert said == {**answer, "waiting": ["VM a is not in the file, but an event names it."]}
     assert mistakes(said, schema, document, "answer") == []
-    replaced = json.loads(orders.with_replaced(given).text)
-    assert replaced == {**answer, "replaced": True, "note": orders.REPLACED_NOTE}
+    replaced = json.loads(order_bodies.with_replaced(given).text)
+    assert replaced == {**answer, "replaced": True, "note": order_bodies.REPLACED_NOTE}
     assert mistakes(replaced, schema, document, "answer") == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.adapters import host_credentials, marks_file
-from forewarn.adapters.authority import Authority
+from forewarn.adapters.certificate_authority import Authority
 from forewarn.core.incarnation_marks import Marks
 from forewarn.wiring.accept_control import accept_control
 from support.cli_runner import Ran, forewarn

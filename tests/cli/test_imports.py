@@ -26,7 +26,7 @@ finally:
 # Whole rooms, and libraries, that no question to a service needs.
 FORBIDDEN = (
     *("forewarn.control", "forewarn.api", "forewarn.host", "forewarn.adapters", "forewarn.wiring"),
-    *("forewarn.endpoint", "forewarn.settings", "forewarn.setting_values", "forewarn.verify"),
+    *("forewarn.endpoint", "forewarn.settings", "forewarn.settings_loader", "forewarn.verify"),
     *("starlette", "uvicorn", "uvloop", "httptools", "structlog", "prometheus_client"),
     *("cryptography", "httpcore", "jwt", "asyncio", "sqlite3", "libvirt", "xml"),
 )

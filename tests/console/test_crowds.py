@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from forewarn.api.console.app import CROWD_POLLS_EVERY_S, POLL_EVERY_S, STREAMS_OF_SESSION_MAX
-from forewarn.api.console.live import STREAMS_MAX
+from forewarn.api.console.live_updates import STREAMS_MAX
 from forewarn.api.guarded_protocol import CONNECTIONS_MAX
 from forewarn.control.feed import FEED_READERS_MAX
 from support.operator_world import CALL_TIMEOUT_S, OperatorWorld, running

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.api.console.view_models import inbox, now, work
+from forewarn.api.console.view_models import inbox, now, open_orders
 from forewarn.api.console.view_models.grid import grid, groups, legend
 from forewarn.api.console.view_models.now import Broken, Deaf
+from forewarn.api.console.view_models.open_orders import Going, OpenOrders
 from forewarn.api.console.view_models.values import Offers
-from forewarn.api.console.view_models.work import Going, OpenOrders
 from forewarn.core.access import Role
 from forewarn.core.model import HOUR_MS, MINUTE_MS, EventType, Health, Host, Outcome, Policy
 from support import ordered
@@ -28,7 +28,7 @@ def broken(cloud: Cloud, offers: Offers = OPERATOR) -> Broken:
 
 
 def going(cloud: Cloud, offers: Offers = OPERATOR) -> OpenOrders:
-    return work.work(cloud.published.look(), summary_of(cloud), offers)
+    return open_orders.work(cloud.published.look(), summary_of(cloud), offers)
 
 
 def deaf(cloud: Cloud, offers: Offers = OPERATOR) -> Deaf:
@@ -153,7 +153,7 @@ def test_what_has_ended_says_how(cloud: Cloud) -> None:
     canceled = cloud.order("db_0", EventType.REBOOT)
     cloud.clock.pass_ms(1_000)
     cloud.cancel(canceled)
-    rows = work.ended_rows([cloud.operation(done)], [cloud.event(canceled)])
+    rows = open_orders.ended_rows([cloud.operation(done)], [cloud.event(canceled)])
     assert [(row.what, row.going) for row in rows] == [
         ("Reboot of db_0", Going.CANCELED),
         ("Freeze of host h1", Going.DONE),

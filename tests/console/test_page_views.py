@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from forewarn.api.console.view_models import event as event_view
-from forewarn.api.console.view_models import fleet, notice_week, things
+from forewarn.api.console.view_models import fleet, host_vm_scope_operation, notice_week
 from forewarn.api.console.view_models.event import EventRead, EventView
 from forewarn.api.console.view_models.lines import LineDetail, line
 from forewarn.api.console.view_models.notice_week import NoticeLedger
+from forewarn.api.console.view_models.open_orders import Going
 from forewarn.api.console.view_models.timeline import Timeline, read_ended, timeline
 from forewarn.api.console.view_models.values import Ref
-from forewarn.api.console.view_models.work import Going
 from forewarn.control.fleet_summary import HostCondition
 from forewarn.core.access import Role
 from forewarn.core.errors import NotFound
@@ -124,55 +124,55 @@ def test_an_event_that_was_pruned_meanwhile_is_shown_as_it_was_read(cloud: Cloud
 def test_a_host_is_shown_with_its_vms_and_what_can_be_ordered(cloud: Cloud) -> None:
     operation = cloud.maintain("h2", EventType.REBOOT)
     look = cloud.published.look()
-    found = things.host_page(look, "h2", cloud.journal(), OPERATOR)
+    found = host_vm_scope_operation.host_page(look, "h2", cloud.journal(), OPERATOR)
     assert [row.name for row in found.vms] == ["db_1", "web_1"]
     assert {row.word for row in found.vms} == {"announced"}
     assert [row.ref.name for row in found.operations] == [operation.operation_id]
     assert [order.order for order in found.orders] == ["host-maintain"]
     assert [say.order for say in found.says] == ["host-close", "host-degrade", "host-fail"]
     cloud.fail("h2")
-    found = things.host_page(cloud.published.look(), "h2", (), OPERATOR)
+    found = host_vm_scope_operation.host_page(cloud.published.look(), "h2", (), OPERATOR)
     assert found.orders == ()
     assert [say.words for say in found.says] == ["Close", "Repair", "Is surely off"]
     assert {row.word for row in found.vms} == {"no host"}
-    assert things.host_page(cloud.published.look(), "h2", (), VIEWER).says == ()
+    assert host_vm_scope_operation.host_page(cloud.published.look(), "h2", (), VIEWER).says == ()
     with pytest.raises(NotFound):
-        things.host_page(cloud.published.look(), "nothing", (), OPERATOR)
+        host_vm_scope_operation.host_page(cloud.published.look(), "nothing", (), OPERATOR)
 
 
 def test_a_vm_can_be_restarted_by_its_owner_and_by_no_other_owner(cloud: Cloud) -> None:
     look = cloud.published.look()
     owner, other = who(Role.OWNER, "web"), who(Role.OWNER, "db")
-    assert [o.order for o in things.vm_page(look, "web_0", (), owner).orders] == [
+    assert [o.order for o in host_vm_scope_operation.vm_page(look, "web_0", (), owner).orders] == [
         "vm-restart",
         "vm-redeploy",
     ]
-    assert things.vm_page(look, "web_0", (), other).orders == ()
+    assert host_vm_scope_operation.vm_page(look, "web_0", (), other).orders == ()
     with pytest.raises(NotFound):
-        things.vm_page(look, "nothing", (), OPERATOR)
+        host_vm_scope_operation.vm_page(look, "nothing", (), OPERATOR)
 
 
 def test_a_scope_is_a_matrix_of_domains_and_vms(cloud: Cloud) -> None:
     cloud.start(cloud.order("web_0", EventType.REBOOT))
-    found = things.scope_page(cloud.published.look(), "web", (), OPERATOR)
+    found = host_vm_scope_operation.scope_page(cloud.published.look(), "web", (), OPERATOR)
     assert [(row.update_domain, row.word) for row in found.domains] == [(0, "working"), (1, "well")]
     assert [vm.word for row in found.domains for vm in row.vms] == ["working", "well"]
     cloud.work(Outcome.FAILED)
-    found = things.scope_page(cloud.published.look(), "web", (), OPERATOR)
+    found = host_vm_scope_operation.scope_page(cloud.published.look(), "web", (), OPERATOR)
     assert [order.order for order in found.orders] == ["scope-release"]
 
 
 def test_an_operation_is_shown_open_and_ended(cloud: Cloud) -> None:
     operation = cloud.maintain("h2", EventType.FREEZE)
     cloud.show()
-    read = things.read_operation(cloud.store, operation.operation_id)
-    found = things.operation_page(cloud.published.look(), read, OPERATOR)
+    read = host_vm_scope_operation.read_operation(cloud.store, operation.operation_id)
+    found = host_vm_scope_operation.operation_page(cloud.published.look(), read, OPERATOR)
     assert (found.word, len(found.events)) == ("waiting", 2)
     assert {hold.reason for hold in found.holds} == {"consent"}
     assert [order.order for order in found.orders] == ["operation-cancel"]
     cloud.carry_out(*cloud.events_of(operation))
-    read = things.read_operation(cloud.store, operation.operation_id)
-    found = things.operation_page(cloud.published.look(), read, OPERATOR)
+    read = host_vm_scope_operation.read_operation(cloud.store, operation.operation_id)
+    found = host_vm_scope_operation.operation_page(cloud.published.look(), read, OPERATOR)
     assert (found.word, found.holds, found.orders) == ("completed", (), ())
     assert {row.phase.value for row in found.events} == {"completed"}
     assert found.lines

@@ -11,7 +11,7 @@ from forewarn.api.link.in_process import InProcessLink
 from forewarn.api.link.routes import LinkRoutes
 from forewarn.control import commands
 from forewarn.control.hosts.action_claims import CLAIMS_PER_CALL_MAX
-from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.host_feed import HostFeed
 from forewarn.control.hosts.liveness import Observed
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.turn_parts import parts_of, turn_of

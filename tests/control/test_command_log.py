@@ -28,7 +28,7 @@ from forewarn.control.hosts.liveness import LastHeard, News, Observed, Pulse
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.inventory import apply_at_once
-from forewarn.control.inventory.apply import Inventories
+from forewarn.control.inventory.apply_runner import Inventories
 from forewarn.control.writer import WriterThread
 from forewarn.core.errors import Invalid, NotFound, Refusal, Unavailable
 from forewarn.core.model import EventType, Policy

@@ -18,10 +18,10 @@ from forewarn.adapters.sqlite.database import EPOCHS_MAX
 from forewarn.adapters.sqlite.database_mark import MARK_NAME
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control.hosts import feed_positions
-from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.feed_positions import NOTHING, History, shown_alike
+from forewarn.control.hosts.host_feed import HostFeed
 from forewarn.core.model import Decision, EventType, Scope
-from forewarn.core.whereabouts import hosts_mentioned
+from forewarn.core.unfinished_moves import hosts_mentioned
 from forewarn.ports import Epoch, Snapshot, Store
 from forewarn.wire.link import CHANGES_WAIT_S_MAX, Changes, ShownScope, Since
 from support import ordered

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from forewarn.control.hosts import feed_positions
-from forewarn.control.hosts.feed import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, HostFeed
+from forewarn.control.hosts.host_feed import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, HostFeed
 from forewarn.control.inventory import apply_at_once
 from forewarn.control.transaction import Transaction
 from forewarn.core.model import Decision, EventType, Host, Outcome

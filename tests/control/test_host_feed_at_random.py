@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from forewarn.control.hosts import feed_positions
-from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.host_feed import HostFeed
 from forewarn.core import scope_edits
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import ActionPhase, EventType, Host, Outcome
-from forewarn.core.whereabouts import hosts_mentioned
+from forewarn.core.unfinished_moves import hosts_mentioned
 from forewarn.host.feed_reader import FeedReader
 from forewarn.host.identity import Identity
 from forewarn.host.served_documents import Documents

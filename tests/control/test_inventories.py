@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from forewarn.api.operator_routes import Keyed
 from forewarn.control.commands import Answer, FindAnswer
 from forewarn.control.inventory import apply_at_once
-from forewarn.control.inventory.apply import Inventories
+from forewarn.control.inventory.apply_runner import Inventories
 from forewarn.control.writer import Wanted
 from forewarn.core import placement
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable

@@ -18,7 +18,7 @@ from forewarn.api.operator_routes import Keyed, OperatorRoutes
 from forewarn.control import retries
 from forewarn.control.commands import Answer, FindAnswer
 from forewarn.control.inventory import apply_in_slices
-from forewarn.control.inventory.apply import Inventories
+from forewarn.control.inventory.apply_runner import Inventories
 from forewarn.control.inventory.work_left import InventoryWork
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core.access import Access, Role

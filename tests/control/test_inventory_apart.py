@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from forewarn.adapters import child_processes
 from forewarn.control.hosts.membership import Membership, Signing
 from forewarn.control.hosts.report_intake import ReportIntake
-from forewarn.control.inventory.apply import Inventories, ReadsOnThread
+from forewarn.control.inventory.apply_runner import Inventories, ReadsOnThread
 from forewarn.control.inventory.file_reader import Mistake, ReadFiles, in_words, parse
 from forewarn.control.inventory.reader_process import ENTRIES_PER_FRAME, ReadsApart
 from forewarn.control.volatile import Volatile
@@ -217,7 +217,7 @@ def test_a_large_file_is_read_after_the_start_and_reports_come_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else control would be away for as long as that takes."""
-    monkeypatch.setattr("forewarn.control.inventory.apply.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventory.apply_runner.READ_LATER_CHARS_MIN", 1)
     fleet, files = InventoryFleet(), ReadFiles()
     fleet.apply(BOTH)
     inventories = Inventories(fleet.control, files=files)
@@ -255,8 +255,8 @@ def test_a_large_file_whose_reader_dies_at_a_start_is_read_again_and_reports_wai
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else the first report would have the writer read it, when memory is short already."""
-    monkeypatch.setattr("forewarn.control.inventory.apply.READ_LATER_CHARS_MIN", 1)
-    monkeypatch.setattr("forewarn.control.inventory.apply.LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("forewarn.control.inventory.apply_runner.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventory.apply_runner.LOOK_AGAIN_S", 0.01)
     fleet, files = InventoryFleet(), ReadFiles()
     fleet.apply(BOTH)
     inventories = Inventories(fleet.control, files=files, reads=DyingReader())
@@ -276,7 +276,7 @@ def test_a_large_file_that_took_the_place_of_another_at_a_start_is_not_read_twic
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Reports of hosts wait for as long as it is being read."""
-    monkeypatch.setattr("forewarn.control.inventory.apply.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventory.apply_runner.READ_LATER_CHARS_MIN", 1)
     fleet, files = InventoryFleet(), ReadFiles()
     fleet.apply(HOSTS)
     inventories = Inventories(fleet.control, files=files)
@@ -338,7 +338,7 @@ def test_places_of_hosts_that_left_are_taken_at_a_start_once_a_large_file_is_rea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else the writer would read it, once for each of them, before anybody is served."""
-    monkeypatch.setattr("forewarn.control.inventory.apply.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventory.apply_runner.READ_LATER_CHARS_MIN", 1)
     fleet, files = InventoryFleet(), WatchedFiles()
     fleet.apply(BOTH)
     for name in ("h3", "h4", "h5"):

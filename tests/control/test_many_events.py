@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.host_feed import HostFeed
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core import document
 from forewarn.core.errors import Refusal

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.control import overview, ticker
+from forewarn.control import operator_overview, ticker
 from forewarn.control.agenda import OUTDATED_MIN, Agenda
 from forewarn.control.hosts.liveness import Observed, ReportedVm
 from forewarn.control.published_fleet import NAMES_PLACED_MAX, SortedNames
@@ -142,22 +142,22 @@ def test_pages_are_in_the_order_of_names_and_go_on_after_the_last(cloud: Cloud) 
     names = []
     after = ""
     while True:
-        page = overview.list_vms(cloud.published, after=after, limit=1, scope="", host="")
+        page = operator_overview.list_vms(cloud.published, after=after, limit=1, scope="", host="")
         names += [item.name for item in page.items]
         if not page.more:
             break
         after = names[-1]
     assert names == ["web_0", "web_1", "x"]
-    here = overview.list_vms(cloud.published, after="", limit=9, scope="", host="h1")
+    here = operator_overview.list_vms(cloud.published, after="", limit=9, scope="", host="h1")
     assert [item.name for item in here.items] == ["web_0", "x"]
     with pytest.raises(NotFound):
-        overview.list_vms(cloud.published, after="", limit=9, scope="none", host="")
+        operator_overview.list_vms(cloud.published, after="", limit=9, scope="none", host="")
 
 
 def test_a_page_of_many_vms_looks_at_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     many = {f"vm-{number:05}": (0, "h1") for number in range(2_000)}
     cloud = Cloud(*(scope(name, {name: place}, enabled=False) for name, place in many.items()))
-    overview.list_vms(cloud.published, after="", limit=50, scope="", host="")
+    operator_overview.list_vms(cloud.published, after="", limit=50, scope="", host="")
     looked: list[str] = []
     real = cloud.published.need_scope_of_vm
 
@@ -166,7 +166,7 @@ def test_a_page_of_many_vms_looks_at_no_others(monkeypatch: pytest.MonkeyPatch) 
         return real(vm)
 
     monkeypatch.setattr(cloud.published, "need_scope_of_vm", counted)
-    overview.list_vms(cloud.published, after="vm-01000", limit=50, scope="", host="")
+    operator_overview.list_vms(cloud.published, after="vm-01000", limit=50, scope="", host="")
     assert looked == [f"vm-{number:05}" for number in range(1_001, 1_051)]
 
 

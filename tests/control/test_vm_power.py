@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.control import overview
+from forewarn.control import operator_overview
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import EventType, FactKind
 from support import ordered
@@ -296,12 +296,14 @@ def test_vms_that_run_after_a_boot_do_not_count_as_down_though_nothing_new_is_sh
 
 def test_a_vm_of_a_host_that_is_not_heard_is_not_said_to_run(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
-    before = overview.show_vm(fleet.published, "web-0")
+    before = operator_overview.show_vm(fleet.published, "web-0")
     fleet.heard_from.silent.add("h1")
     fleet.later(60)
-    (listed,) = overview.list_vms(fleet.published, after="", limit=9, scope="", host="h1").items
-    (of_host,) = overview.show_host(fleet.published, "h1").vms
+    (listed,) = operator_overview.list_vms(
+        fleet.published, after="", limit=9, scope="", host="h1"
+    ).items
+    (of_host,) = operator_overview.show_host(fleet.published, "h1").vms
 
     assert (before.power, before.host_alive) == (Power.RUNNING, True)
-    for after in (listed, of_host, overview.show_vm(fleet.published, "web-0")):
+    for after in (listed, of_host, operator_overview.show_vm(fleet.published, "web-0")):
         assert (after.power, after.host_alive) == (None, False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.control.hosts.access import own_vms
+from forewarn.control.hosts.own_vms import own_vms
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import (
     HOUR_MS,

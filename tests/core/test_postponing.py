@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.control.transaction import Transaction
-from forewarn.core import document, postponing, power
+from forewarn.core import document, postponing, vm_power
 from forewarn.core.errors import (
     AlreadyEnded,
     AlreadyStarted,
@@ -551,7 +551,9 @@ def test_vms_that_were_switched_off_since_do_not_bring_the_operation_forward(
 ) -> None:
     cloud = web()
     old = announced(cloud, event_type, not_before_ms=START_MS + HOUR_MS)
-    cloud.run(lambda tx: tx.apply(power.switched_off(tx.need_scope("web"), ("web_0",), tx.now_ms)))
+    cloud.run(
+        lambda tx: tx.apply(vm_power.switched_off(tx.need_scope("web"), ("web_0",), tx.now_ms))
+    )
     new = cloud.postpone(old, 2 * HOUR_MS)
     assert new.silent
     assert new.operation_id is not None
@@ -566,12 +568,14 @@ def test_vms_that_were_switched_off_since_do_not_bring_the_operation_forward(
 def test_a_vm_that_is_switched_on_afterwards_gets_its_full_notice(event_type: EventType) -> None:
     cloud = web()
     old = announced(cloud, event_type, not_before_ms=START_MS + HOUR_MS)
-    cloud.run(lambda tx: tx.apply(power.switched_off(tx.need_scope("web"), ("web_0",), tx.now_ms)))
+    cloud.run(
+        lambda tx: tx.apply(vm_power.switched_off(tx.need_scope("web"), ("web_0",), tx.now_ms))
+    )
     new = cloud.postpone(old, 2 * HOUR_MS)
     cloud.pass_time(2 * HOUR_MS - minutes(1))
 
     def switch_on(tx: Transaction) -> None:
-        on = power.switched_on(tx.need_scope("web"), ("web_0",), enabled=True, now_ms=tx.now_ms)
+        on = vm_power.switched_on(tx.need_scope("web"), ("web_0",), enabled=True, now_ms=tx.now_ms)
         tx.apply(on)
 
     cloud.run(switch_on)

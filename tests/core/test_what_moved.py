@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.core import document, scope_edits
 from forewarn.core.model import Action, ActionPhase, EventType, Outcome, ScheduledEvent, Scope
-from forewarn.core.whereabouts import mention_the_same
+from forewarn.core.unfinished_moves import mention_the_same
 from forewarn.ports import Snapshot
 from support.core_fleet import Cloud, scope
 

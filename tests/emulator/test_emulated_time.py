@@ -11,11 +11,11 @@ from functools import partial
 
 import pytest
 
-from forewarn.control import overview
+from forewarn.control import operator_overview
 from forewarn.control.timekeeper import Timekeeper
+from forewarn.core.agent_polling import Reading
 from forewarn.core.errors import Invalid
 from forewarn.core.model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, EventType
-from forewarn.core.reading import Reading
 from forewarn.emulator.clock import LAST_MS, SPEED_MAX, EmulatedClock
 from forewarn.testing import Cloud
 from forewarn.text.durations import DURATION_MS_MAX
@@ -372,7 +372,7 @@ def test_the_last_poll_of_a_vm_is_told_in_the_time_of_the_emulator() -> None:
 
 def _vm(world: Emulated, name: str) -> operator_answers.VmItem:
     async def shown(emulator: Emulator) -> operator_answers.VmItem:
-        return overview.vm_item(emulator.control.fleet, name)
+        return operator_overview.vm_item(emulator.control.fleet, name)
 
     return world.background.call(shown)
 

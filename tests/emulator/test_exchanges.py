@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forewarn.emulator.exchanges import BODY_BYTES_MAX, BYTES_MAX, EXCHANGES_MAX, ExchangeRecord
-from forewarn.endpoint.messages import Head, Message
+from forewarn.endpoint.http_parser import Head, Message
 
 HEAD = Head(
     method="GET", target="/metadata", headers={}, hosts=("x",), http_1_0=False, keep_alive=True

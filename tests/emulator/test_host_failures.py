@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from emulator.scenario_stage import Stage, stage
-from forewarn.control import overview
+from forewarn.control import operator_overview
 from forewarn.control.inventory import apply_at_once
 from forewarn.core.model import EventType
 from forewarn.emulator.fleet import inventory_text
@@ -35,7 +35,7 @@ def one() -> Iterator[Stage]:
 
 def host(world: Emulated, name: str = "host0") -> Any:
     async def look(emulator: Emulator) -> object:
-        return msgspec.to_builtins(overview.show_host(emulator.control.fleet.look(), name))
+        return msgspec.to_builtins(operator_overview.show_host(emulator.control.fleet.look(), name))
 
     return world.background.call(look)
 

@@ -8,7 +8,7 @@ import gc
 import pytest
 from msgspec.structs import replace
 
-from forewarn.control.hosts.access import vm_as_shown
+from forewarn.control.hosts.own_vms import vm_as_shown
 from forewarn.endpoint.fair_turns import FairTurns
 from forewarn.endpoint.limits import (
     REQUESTS_PER_TURN,

@@ -16,7 +16,7 @@ from forewarn.adapters.iproute2 import LinkAddresses
 from forewarn.adapters.nftables import NftRules
 from forewarn.core.inventory.host_report import Nic, Power, SeenVm
 from forewarn.endpoint.registry import NotYet
-from forewarn.host.channels.interfaces import take_down
+from forewarn.host.channels.channel_setup import take_down
 from forewarn.host.channels.plan import Mode
 from support.channels_world import (
     ENDPOINT,

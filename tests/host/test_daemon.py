@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
-from forewarn.control.hosts.access import ScopeByHost
+from forewarn.control.hosts.own_vms import ScopeByHost
 from forewarn.core.errors import Conflict, NotFound, Unavailable
 from forewarn.core.model import (
     ActionKind,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forewarn.control.hosts.access import vm_as_shown
+from forewarn.control.hosts.own_vms import vm_as_shown
 from forewarn.core.errors import Invalid
 from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.endpoint.limits import Bucket

@@ -21,9 +21,9 @@ from forewarn.api.link.app import (
 from forewarn.api.link.protocol import HANDSHAKES_MAX, LINK_CONNECTIONS_MAX
 from forewarn.api.memory_budget import PIECE_BYTES
 from forewarn.api.operator_routes import ORDERS_BYTES_MAX
-from forewarn.api.orders import BODY_BYTES_MAX
+from forewarn.api.order_bodies import BODY_BYTES_MAX
 from forewarn.control.journal_log import LINES_WAITING_MAX
-from forewarn.control.overview import ITEMS_MAX
+from forewarn.control.operator_overview import ITEMS_MAX
 from forewarn.endpoint.limits import Limits
 from forewarn.host.channels.plan import CHANNELS_MAX
 from forewarn.wire import link as wire

@@ -256,6 +256,6 @@ def test_every_module_that_a_page_names_is_there(page: Path) -> None:
 
 
 def test_a_module_that_is_not_there_is_found() -> None:
-    assert is_there("forewarn/core/consent.py")
-    assert is_there("core/consent.py")
+    assert is_there("forewarn/core/polls_and_approvals.py")
+    assert is_there("core/polls_and_approvals.py")
     assert not is_there("core/no_such.py")

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import Action, ActionPhase, EventType, Health, Outcome, Scope, Vm
-from forewarn.core.whereabouts import acted_on, arrivals
+from forewarn.core.unfinished_moves import acted_on, arrivals
 from forewarn.wire import link as wire
 from simulation.hosts import SimHost
 from simulation.judge import Broken

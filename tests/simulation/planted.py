@@ -268,7 +268,13 @@ PLANTED = (
     Planted(
         "I8",
         "an approval does not mind whose event it names",
-        (("core/consent.py", "    if unknown:\n", "    if unknown and not event_ids:\n"),),
+        (
+            (
+                "core/polls_and_approvals.py",
+                "    if unknown:\n",
+                "    if unknown and not event_ids:\n",
+            ),
+        ),
         first=7,
     ),
     *PLANTED_IN_POSTPONING,

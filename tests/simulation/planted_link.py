@@ -13,7 +13,7 @@ PLANTED_IN_LINK = (
         "the feed forgets to look again at a scope that a host knows already",
         (
             (
-                "control/hosts/feed.py",
+                "control/hosts/host_feed.py",
                 "        elif before.looked == scope.commit:\n",
                 "        elif before is not None:\n",
             ),

@@ -20,7 +20,7 @@ from forewarn.control.command_log import Began, LoggedBatch, TakenBack
 from forewarn.control.commands import Command
 from forewarn.control.control import Control
 from forewarn.control.hosts import feed_positions
-from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.host_feed import HostFeed
 from forewarn.control.hosts.liveness import Observed
 from forewarn.control.hosts.membership import Membership, Signing
 from forewarn.control.hosts.report_intake import ReportIntake

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forewarn.ports import Batch, Change, Store
 from forewarn.tables.folding import RowNumbers, fold
-from forewarn.tables.rows import SPECS
 from forewarn.tables.steps import Way
+from forewarn.tables.table_specs import SPECS
 
 
 def folded(store: Store, *changes: Change) -> Batch:

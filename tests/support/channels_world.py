@@ -28,7 +28,7 @@ from forewarn.core.inventory.host_report import Nic, Power, SeenVm
 from forewarn.core.model import Scope, ScopeKind
 from forewarn.endpoint.limits import Limits, Timeouts
 from forewarn.endpoint.routes import RequestRules
-from forewarn.host.channels.interfaces import Channels
+from forewarn.host.channels.channel_setup import Channels
 from forewarn.host.channels.plan import ChannelProblem, Mode
 from forewarn.ports import Interfaces, PacketRules
 from programs import missing

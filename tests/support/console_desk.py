@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from forewarn.api.console.blocks import View, now_view
-from forewarn.api.console.desk import Desk
-from forewarn.api.console.live import DRAW_EVERY_S, Hub, Position
+from forewarn.api.console.live_updates import DRAW_EVERY_S, Hub, Position
 from forewarn.api.console.mount import ConsoleSetup
+from forewarn.api.console.page_context import Desk
 from forewarn.api.doorbell import Doorbell
 from forewarn.control.control import Control
 from forewarn.control.metrics import ControlMetrics

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from forewarn.control import overview
+from forewarn.control import operator_overview
 from forewarn.control.commands import Command, Once, Order
 from forewarn.control.writer import Wanted
 from forewarn.core.inventory.entries import Applied
@@ -87,7 +87,9 @@ class Emulated:
         return msgspec.to_builtins(
             self.background.call(
                 lambda emulator: emulator.control.read(
-                    lambda store: overview.show_event(store, event_id, emulator.clock.now_ms())
+                    lambda store: operator_overview.show_event(
+                        store, event_id, emulator.clock.now_ms()
+                    )
                 )
             )
         )
@@ -96,7 +98,7 @@ class Emulated:
         """Every line of the journal."""
         found = self.background.call(
             lambda emulator: emulator.control.read(
-                lambda store: overview.list_journal(store, EVERYTHING, after=0, limit=1000)
+                lambda store: operator_overview.list_journal(store, EVERYTHING, after=0, limit=1000)
             )
         )
         return cast("list[Any]", msgspec.to_builtins(found.items))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from forewarn.api.adopt_routes import AdoptRoutes
-from forewarn.api.console.desk import Desk
-from forewarn.api.console.entering import Entering
 from forewarn.api.console.forms import FORMS
-from forewarn.api.console.looking import Looking
+from forewarn.api.console.login import Entering
 from forewarn.api.console.mount import ConsoleSetup
-from forewarn.api.console.ordering import Ordering
+from forewarn.api.console.order_pages import Ordering
+from forewarn.api.console.page_context import Desk
 from forewarn.api.console.page_routes import PageRoute
+from forewarn.api.console.view_pages import Looking
 from forewarn.api.console_routes import ConsoleRoutes
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.feed_routes import FeedRoutes

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from forewarn.control.inventory.apply import Inventories
+from forewarn.control.inventory.apply_runner import Inventories
 from forewarn.control.writer import Wanted
 from forewarn.core.inventory.entries import Applied
 from forewarn.core.model import EventType, FactKind, Scope

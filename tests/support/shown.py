@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from forewarn.control.hosts.access import ScopeByHost
+from forewarn.control.hosts.own_vms import ScopeByHost
 from forewarn.core.model import Scope
 from forewarn.wire.link import ShownScope
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from forewarn.control.hosts.access import ScopeByHost, vm_as_shown
+from forewarn.control.hosts.own_vms import ScopeByHost, vm_as_shown
 from forewarn.core.inventory.host_report import SeenVm
 from forewarn.core.model import Scope, Vm
 from forewarn.wire import documents, instance

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from forewarn.adapters import host_credentials, last_documents
-from forewarn.adapters.authority import Authority
-from forewarn.adapters.file_forms import UnreadForm
+from forewarn.adapters.certificate_authority import Authority
+from forewarn.adapters.file_format_versions import UnreadForm
 from forewarn.adapters.last_documents import LastShown
 from forewarn.adapters.sqlite.backup import restore
 from forewarn.adapters.sqlite.data_folder import DatabaseRefused

@@ -15,9 +15,9 @@ from forewarn_guest.cli_run import another_name
 from forewarn_guest.configuration import Approve, Configuration, Part, Rule, Step
 from forewarn_guest.deciding import Deed, Timing
 from forewarn_guest.document import Document, Event
+from forewarn_guest.document_reader import read_document
 from forewarn_guest.durations import duration
 from forewarn_guest.errors import BadAnswer, GuestError
-from forewarn_guest.reading import read_document
 from forewarn_guest.step_input import StepInput
 from forewarn_guest.terminal import counted, names, plain, say, say_json
 from forewarn_guest.tracked_event import fold_all

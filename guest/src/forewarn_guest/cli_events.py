@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from forewarn_guest import config_file
+from forewarn_guest.atomic_files import surely_missing
 from forewarn_guest.changes import Change
 from forewarn_guest.client import Client
 from forewarn_guest.configuration import Configuration
@@ -26,7 +27,6 @@ from forewarn_guest.terminal import (
     table,
     warn,
 )
-from forewarn_guest.whole_files import surely_missing
 
 
 def configuration_of(options: argparse.Namespace) -> Configuration:

@@ -31,8 +31,8 @@ from forewarn_guest.http1 import Bell, Stop, bell_of
 from forewarn_guest.journal import Journal
 from forewarn_guest.logs import Log
 from forewarn_guest.pauses import Pause, detect
-from forewarn_guest.processes import Steps
 from forewarn_guest.status_writer import StatusWriter
+from forewarn_guest.step_processes import Steps
 from forewarn_guest.systemd import Notifier
 from forewarn_guest.terminal import plain
 from forewarn_guest.tracked_event import fold_all

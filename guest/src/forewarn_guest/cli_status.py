@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn_guest import config_file
+from forewarn_guest.atomic_files import surely_missing
 from forewarn_guest.cli_run import journal_path
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.durations import duration
@@ -19,7 +20,6 @@ from forewarn_guest.journal import facts_in
 from forewarn_guest.run_files import boot_id, identity_of
 from forewarn_guest.status import read_status, status_path
 from forewarn_guest.terminal import counted, plain, say, say_json
-from forewarn_guest.whole_files import surely_missing
 
 OLD_S = 30.0  # the agent writes its status file every ten seconds
 

@@ -19,6 +19,13 @@ from typing import Callable, TypeVar
 from forewarn_guest.changes import Change, changes
 from forewarn_guest.discovery import Discovery, discover
 from forewarn_guest.document import Document
+from forewarn_guest.document_reader import (
+    error_text,
+    newest_versions,
+    read_document,
+    read_time,
+    vm_name,
+)
 from forewarn_guest.errors import BadAnswer, Busy, EndpointError, Refused, Unreachable
 from forewarn_guest.following import Following, Trouble
 from forewarn_guest.http1 import (
@@ -32,13 +39,12 @@ from forewarn_guest.http1 import (
     Stopped,
     bell_of,
 )
-from forewarn_guest.reading import error_text, newest_versions, read_document, read_time, vm_name
 from forewarn_guest.retry_policy import delay_after, patience_with
 
 log = logging.getLogger(__name__)
 
 API_VERSION = "2020-07-01"
-# Versions that `reading` understands, newest first (Q2).
+# Versions that `document_reader` understands, newest first (Q2).
 API_VERSIONS = (
     "2020-07-01", "2019-08-01", "2019-04-01", "2019-01-01", "2017-11-01", "2017-08-01",
     "2017-03-01",

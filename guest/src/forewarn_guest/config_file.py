@@ -32,8 +32,8 @@ from forewarn_guest.errors import ConfigError, NotToml
 from forewarn_guest.hook_files import find_program, who_may_change
 from forewarn_guest.shared_folders import others_than_root
 from forewarn_guest.steps import KINDS, read_options
-from forewarn_guest.toml_text import Table
-from forewarn_guest.toml_text import read as read_toml
+from forewarn_guest.toml_parser import Table
+from forewarn_guest.toml_parser import read as read_toml
 
 CONFIG_BYTES_MAX = 262_144
 RULES_MAX = 100

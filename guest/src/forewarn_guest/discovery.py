@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Callable
 
 from forewarn_guest import dhcp, http1, leases
+from forewarn_guest.document_reader import newest_versions, read_document
 from forewarn_guest.errors import BadAnswer, EndpointError, NotFound
-from forewarn_guest.reading import newest_versions, read_document
 
 TOLD = "FOREWARN_ENDPOINT"
 STORED = "SCHEDULEDEVENTSIP"

@@ -1,4 +1,4 @@
-"""What an endpoint said, as values. Reading them from bytes is `reading`; nothing here is sent."""
+"""What an endpoint said, as values. `document_reader` reads them from bytes; here nothing is."""
 
 from __future__ import annotations
 

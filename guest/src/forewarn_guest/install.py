@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from forewarn_guest import config_file, polkit, whole_files
+from forewarn_guest import atomic_files, config_file, polkit
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.errors import GuestError
 from forewarn_guest.terminal import say
@@ -173,7 +173,7 @@ def _put(root: Path, wanted: InstallOptions, *, dry: bool) -> None:
         return
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        whole_files.put(path, data)
+        atomic_files.put(path, data)
     except OSError as error:
         raise GuestError(
             f"{path} cannot be written: {error.strerror}.", "Run it as root, or with --root."

@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable
 
-from forewarn_guest import __version__, metrics, status, whole_files
+from forewarn_guest import __version__, atomic_files, metrics, status
 from forewarn_guest.agent import View
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.errors import EndpointError
@@ -50,7 +50,7 @@ class StatusWriter:
         *,
         log: Log,
         notifier: Notifier,
-        put: Callable[[Path, bytes], None] = whole_files.put,
+        put: Callable[[Path, bytes], None] = atomic_files.put,
     ) -> None:
         self._configuration = configuration
         self._log = log

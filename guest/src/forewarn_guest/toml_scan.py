@@ -1,6 +1,6 @@
 """One walk over a text of TOML: where it is, and the texts and numbers that stand there.
 
-What keys, lines and tables make of them is `toml_text`.
+What keys, lines and tables make of them is `toml_parser`.
 """
 
 from __future__ import annotations

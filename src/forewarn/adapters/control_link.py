@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import httpcore
 import msgspec
 
-from forewarn.adapters.whole_questions import WholeQuestions
+from forewarn.adapters.one_tls_record import WholeQuestions
 from forewarn.core import errors
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.inventory.host_report import SeenVm

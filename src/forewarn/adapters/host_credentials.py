@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
-from forewarn.adapters.authority import BROKEN_PEM
-from forewarn.adapters.file_forms import Form, this_program
+from forewarn.adapters.certificate_authority import BROKEN_PEM
+from forewarn.adapters.file_format_versions import Form, this_program
 from forewarn.adapters.private_files import make_private_folder, write_private
 from forewarn.adapters.sqlite.data_folder import unusable
 from forewarn.core.errors import Conflict

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from forewarn.adapters.file_forms import Form, UnreadForm, this_program
+from forewarn.adapters.file_format_versions import Form, UnreadForm, this_program
 from forewarn.adapters.private_files import write_private
 from forewarn.adapters.sqlite.data_folder import keep_aside
 from forewarn.adapters.system import SystemClock

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from forewarn.adapters.file_forms import Form, this_program
+from forewarn.adapters.file_format_versions import Form, this_program
 from forewarn.adapters.private_files import leave_to_owner, sync_folder, write_private
 from forewarn.adapters.sqlite.data_folder import (
     make_private,

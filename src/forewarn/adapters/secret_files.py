@@ -1,7 +1,7 @@
 """The names of the files of a data folder that are secret, or say who is trusted. Nothing else.
 
-Keys and certificates are `authority`'s, the list of members is `members_file`'s, the token is
-`operator_token`'s.
+Keys and certificates are `certificate_authority`'s, the list of members is `members_file`'s, the
+token is `operator_token`'s.
 """
 
 from __future__ import annotations

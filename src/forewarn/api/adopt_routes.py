@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forewarn.api.access import access_of
-from forewarn.api.orders import BODY_BYTES_MAX, words
+from forewarn.api.order_bodies import BODY_BYTES_MAX, words
 from forewarn.api.requests import NAME_CHARS_MAX, NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
-from forewarn.control import commands, overview
+from forewarn.control import commands, operator_overview
 from forewarn.control.control import Control
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.inventory.file_fields import AUTO_APPROVE, NOTICE_MINUTES
@@ -122,7 +122,7 @@ class AdoptRoutes:
         by = access_of(request).principal
         problem = await self._report_intake.adopt(self._control, name, traits, by=by)
         try:
-            shown = overview.show_adopted(self._control.fleet, name)
+            shown = operator_overview.show_adopted(self._control.fleet, name)
         except NotFound:
             raise Conflict(
                 f"VM {name} was adopted but cannot be used: {problem or 'it has left since.'}"

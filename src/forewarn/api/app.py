@@ -17,21 +17,21 @@ from starlette.types import ASGIApp
 
 from forewarn.api import openapi
 from forewarn.api.access import AccessFor, needing
-from forewarn.api.auth import EXCEPTION_HANDLERS, Gate
+from forewarn.api.authentication import Credentials
 from forewarn.api.console.mount import ConsoleMount, ConsoleSetup
 from forewarn.api.console_routes import ConsoleRoutes
-from forewarn.api.credentials import Credentials
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.feed_routes import FeedRoutes
 from forewarn.api.operator_routes import OperatorRoutes
 from forewarn.api.peer_credentials import of_this_process
 from forewarn.api.refused_attempts import RefusedAttempts
+from forewarn.api.request_gate import EXCEPTION_HANDLERS, Gate
 from forewarn.api.route_table import RouteSpec, table
 from forewarn.api.token_routes import TokenRoutes
 from forewarn.api.webhook_routes import WebhookRoutes, WebhookSetup
 from forewarn.control.control import Control
 from forewarn.control.feed import Feed
-from forewarn.control.inventory.apply import Inventories
+from forewarn.control.inventory.apply_runner import Inventories
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core.access import SocketGroup
 from forewarn.core.principal import OPERATOR, Principal

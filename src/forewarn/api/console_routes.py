@@ -9,7 +9,7 @@ from starlette.responses import Response
 from forewarn.api.access import access_of
 from forewarn.api.console.mount import ConsoleSetup, path_of
 from forewarn.api.console.sessions import CODE_S
-from forewarn.api.orders import BODY_BYTES_MAX, EmptyRequest, words
+from forewarn.api.order_bodies import BODY_BYTES_MAX, EmptyRequest, words
 from forewarn.api.peer_credentials import PEER_KEY
 from forewarn.api.requests import NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec

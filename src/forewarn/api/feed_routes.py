@@ -20,7 +20,7 @@ from forewarn.api.access import access_of, need_still
 from forewarn.api.requests import FOLLOW_WAIT_S_MAX, Limit, Name, NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.control.feed import SLICE_LINES_MAX, Feed, FeedFilter, FeedSlice, filter_for
-from forewarn.control.overview import ITEMS_DEFAULT
+from forewarn.control.operator_overview import ITEMS_DEFAULT
 from forewarn.core.access import Access, Right
 from forewarn.core.errors import Invalid, NotFound, TokenEnded
 from forewarn.core.model import FactKind

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from forewarn.api import orders
+from forewarn.api import order_bodies
 from forewarn.api.access import access_of, need_still
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.memory_budget import MIB, MemoryBudget, declared_bytes
@@ -33,10 +33,10 @@ from forewarn.api.requests import (
     read_body,
     read_query,
 )
-from forewarn.control import commands, idempotency, overview, owner_overview
+from forewarn.control import commands, idempotency, operator_overview, owner_overview
 from forewarn.control.commands import Answer
 from forewarn.control.control import Control
-from forewarn.control.inventory.apply import Inventories
+from forewarn.control.inventory.apply_runner import Inventories
 from forewarn.control.inventory.file_reader import INVENTORY_BYTES_MAX
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core.access import Access
@@ -56,7 +56,8 @@ FOLLOWERS_MAX = 64  # more of them are answered at once, without waiting
 LOOK_EVERY_S = 1.0  # a follower that missed a ring looks again by itself
 BACKUP_CHUNK_BYTES = 1_024 * 1_024
 
-# In the scope of a request whose sender has seen what it will do: the mark of that (`previews`).
+# In the scope of a request whose sender has seen what it will do: the mark of that
+# (`order_previews`).
 EFFECT_KEY = "forewarn.effect"
 
 log = Log(__name__)
@@ -72,7 +73,7 @@ class Keyed(Struct, frozen=True):
     key: str | None
     fingerprint: str
     access: Access
-    effect: str = ""  # what its author was shown, if anything was (`previews`)
+    effect: str = ""  # what its author was shown, if anything was (`order_previews`)
 
     def once(self, order: commands.Order | commands.InventoryOrder) -> commands.Once:
         """The order, carried out at most once."""
@@ -135,7 +136,7 @@ class OperatorRoutes:
 
         async def carry_out(_: Request, body: bytes, keyed: Keyed) -> Answer:
             by = keyed.access.principal
-            text = await asyncio.to_thread(orders.inventory_text, body)
+            text = await asyncio.to_thread(order_bodies.inventory_text, body)
             answer, waiting = await self._inventories.apply(
                 text,
                 by=by,
@@ -143,13 +144,13 @@ class OperatorRoutes:
                 before=commands.FindAnswer(by=by, key=keyed.key, fingerprint=keyed.fingerprint),
             )
             if answer.repeated and await self._inventories.was_replaced(text):
-                return orders.with_replaced(answer)
-            return orders.with_waiting(answer, waiting) if waiting else answer
+                return order_bodies.with_replaced(answer)
+            return order_bodies.with_waiting(answer, waiting) if waiting else answer
 
         return self.taking(name, carry_out, bytes_max=INVENTORY_BYTES_MAX)
 
     def taking(
-        self, name: str, carry_out: CarryOut, *, bytes_max: int = orders.BODY_BYTES_MAX
+        self, name: str, carry_out: CarryOut, *, bytes_max: int = order_bodies.BODY_BYTES_MAX
     ) -> Handler:
         """The function behind a route that `carry_out` carries out, with a key or without."""
         self._measures.expect_order(name)
@@ -174,7 +175,7 @@ class OperatorRoutes:
         key = idempotency.key_of(request.headers.getlist("idempotency-key"))
         size = declared_bytes(request, bytes_max=bytes_max)
         with self._room.taking("the operator", size):
-            long = bytes_max > orders.BODY_BYTES_MAX
+            long = bytes_max > order_bodies.BODY_BYTES_MAX
             timeout_s = INVENTORY_TIMEOUT_S if long else BODY_TIMEOUT_S
             body = await read_body(request, bytes_max=bytes_max, timeout_s=timeout_s)
             access = access_of(request)
@@ -194,7 +195,9 @@ class OperatorRoutes:
         access, fleet = access_of(request), self._control.fleet
         after, limit, scope, host = asked.after, asked.limit, asked.scope, asked.host
         if access.all_scopes:
-            found = overview.list_vms(fleet, after=after, limit=limit, scope=scope, host=host)
+            found = operator_overview.list_vms(
+                fleet, after=after, limit=limit, scope=scope, host=host
+            )
         else:
             found = owner_overview.list_vms(
                 fleet, access, after=after, limit=limit, scope=scope, host=host
@@ -205,28 +208,28 @@ class OperatorRoutes:
         read_query(request, NoQuery)
         access, fleet, name = access_of(request), self._control.fleet, _name(request)
         if access.all_scopes:
-            return _json(overview.show_vm(fleet, name))
+            return _json(operator_overview.show_vm(fleet, name))
         return _json(owner_overview.show_vm(fleet, access, name))
 
     async def list_hosts(self, request: Request) -> Response:
         asked = read_query(request, NamesQuery)
         access, fleet = access_of(request), self._control.fleet
         if access.all_scopes:
-            return _json(overview.list_hosts(fleet, after=asked.after, limit=asked.limit))
+            return _json(operator_overview.list_hosts(fleet, after=asked.after, limit=asked.limit))
         return _json(owner_overview.list_hosts(fleet, access, after=asked.after, limit=asked.limit))
 
     async def show_host(self, request: Request) -> Response:
         read_query(request, NoQuery)
         access, fleet, name = access_of(request), self._control.fleet, _name(request)
         if access.all_scopes:
-            return _json(overview.show_host(fleet.look(), name))
+            return _json(operator_overview.show_host(fleet.look(), name))
         return _json(owner_overview.show_host(fleet, access, name))
 
     async def list_scopes(self, request: Request) -> Response:
         asked = read_query(request, NamesQuery)
         access, fleet = access_of(request), self._control.fleet
         if access.all_scopes:
-            return _json(overview.list_scopes(fleet, after=asked.after, limit=asked.limit))
+            return _json(operator_overview.list_scopes(fleet, after=asked.after, limit=asked.limit))
         return _json(
             owner_overview.list_scopes(fleet, access, after=asked.after, limit=asked.limit)
         )
@@ -235,7 +238,7 @@ class OperatorRoutes:
         read_query(request, NoQuery)
         access, fleet, name = access_of(request), self._control.fleet, _name(request)
         if access.all_scopes:
-            return _json(overview.show_scope(fleet, name))
+            return _json(operator_overview.show_scope(fleet, name))
         return _json(owner_overview.show_scope(fleet, access, name))
 
     async def list_events(self, request: Request) -> Response:
@@ -245,7 +248,7 @@ class OperatorRoutes:
             where = owner_overview.narrowed(access, where)
         return await self._read(
             lambda store: replace(
-                overview.list_events(
+                operator_overview.list_events(
                     store, where, ended=asked.all, after=asked.after, limit=asked.limit
                 ),
                 filtered=not access.all_scopes,
@@ -257,7 +260,9 @@ class OperatorRoutes:
         access, given = access_of(request), _id(request)
         now_ms = self._control.clock.now_ms()
         if access.all_scopes:
-            return await self._read(lambda store: overview.show_event(store, given, now_ms))
+            return await self._read(
+                lambda store: operator_overview.show_event(store, given, now_ms)
+            )
         return await self._read(
             lambda store: owner_overview.show_event(store, access, given, now_ms)
         )
@@ -266,8 +271,8 @@ class OperatorRoutes:
         read_query(request, NoQuery)
         access, given, control = access_of(request), _id(request), self._control
         if access.all_scopes:
-            event = await control.read(lambda store: overview.find_event(store, given))
-            return _json(overview.explain_event(control.fleet.look(), event))
+            event = await control.read(lambda store: operator_overview.find_event(store, given))
+            return _json(operator_overview.explain_event(control.fleet.look(), event))
         event = await control.read(lambda store: owner_overview.find_event(store, access, given))
         return _json(owner_overview.explain_event(control.fleet.look(), access, event))
 
@@ -277,7 +282,7 @@ class OperatorRoutes:
         ended, after, limit = asked.all, asked.after, asked.limit
         if access.all_scopes:
             return await self._read(
-                lambda store: overview.list_operations(
+                lambda store: operator_overview.list_operations(
                     store, where, ended=ended, after=after, limit=limit
                 )
             )
@@ -291,15 +296,15 @@ class OperatorRoutes:
         read_query(request, NoQuery)
         access, given = access_of(request), _id(request)
         if access.all_scopes:
-            return await self._read(lambda store: overview.show_operation(store, given))
+            return await self._read(lambda store: operator_overview.show_operation(store, given))
         return await self._read(lambda store: owner_overview.show_operation(store, access, given))
 
     async def explain_operation(self, request: Request) -> Response:
         read_query(request, NoQuery)
         access, given, control = access_of(request), _id(request), self._control
         if access.all_scopes:
-            found = await control.read(lambda store: overview.find_operation(store, given))
-            return _json(overview.explain_operation(control.fleet.look(), found))
+            found = await control.read(lambda store: operator_overview.find_operation(store, given))
+            return _json(operator_overview.explain_operation(control.fleet.look(), found))
         found = await control.read(
             lambda store: owner_overview.find_operation(store, access, given)
         )
@@ -427,7 +432,7 @@ def _json(content: AnswerBody) -> Response:
 def _lines(store: Store, access: Access, where: ListFilter, asked: JournalQuery) -> JournalPage:
     after, limit, event = asked.after, asked.limit, asked.event
     if access.all_scopes:
-        return overview.list_journal(store, where, after=after, limit=limit, event=event)
+        return operator_overview.list_journal(store, where, after=after, limit=limit, event=event)
     return owner_overview.list_journal(store, access, where, after=after, limit=limit, event=event)
 
 

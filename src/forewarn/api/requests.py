@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from forewarn.control.overview import ITEMS_DEFAULT, ITEMS_MAX
+from forewarn.control.operator_overview import ITEMS_DEFAULT, ITEMS_MAX
 from forewarn.core.attributes import TAG_NAME_CHARS_MAX, TAG_VALUE_CHARS_MAX
 from forewarn.core.errors import Invalid
 from forewarn.core.model import Cause, EventType, FactKind, OperationPhase, Phase

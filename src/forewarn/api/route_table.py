@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import Request
 
-from forewarn.api import orders
+from forewarn.api import order_bodies
 from forewarn.api.operator_routes import Handler, MakeOrder, OperatorRoutes
-from forewarn.api.orders import (
+from forewarn.api.order_bodies import (
     ApproveRequest,
     DegradeRequest,
     EmptyRequest,
@@ -122,7 +122,9 @@ def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
         "/v1/vms/{name}/start",
         "vm-start",
         "Start a VM of a failed host on the named host.",
-        lambda by, request, body: orders.start_vm(_name(request), words(body, StartRequest), by),
+        lambda by, request, body: order_bodies.start_vm(
+            _name(request), words(body, StartRequest), by
+        ),
         command=commands.StartVm,
         answer=answers.EventAnswer,
         body=StartRequest,
@@ -174,7 +176,7 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             f"{at}/maintain",
             "host-maintain",
             "Freeze or reboot the host, or move its VMs away.",
-            lambda by, request, body: orders.maintain_host(
+            lambda by, request, body: order_bodies.maintain_host(
                 _name(request), words(body, MaintainRequest), by
             ),
             command=commands.MaintainHost,
@@ -192,7 +194,7 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             f"{at}/degrade",
             "host-degrade",
             "Say that the host is expected to fail; its VMs are moved.",
-            lambda by, request, body: orders.degrade_host(
+            lambda by, request, body: order_bodies.degrade_host(
                 _name(request), words(body, DegradeRequest), by
             ),
             command=commands.DegradeHost,
@@ -204,7 +206,7 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             f"{at}/fail",
             "host-fail",
             "Say that the host has failed; its VMs are down.",
-            lambda by, request, body: orders.fail_host(
+            lambda by, request, body: order_bodies.fail_host(
                 _name(request), words(body, FailRequest), by
             ),
             command=commands.FailHost,
@@ -216,7 +218,7 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             f"{at}/repair",
             "host-repair",
             "Say that the host is well again.",
-            lambda by, request, body: orders.repair_host(
+            lambda by, request, body: order_bodies.repair_host(
                 _name(request), words(body, RepairRequest), by
             ),
             command=commands.RepairHost,
@@ -282,7 +284,7 @@ def _postpone_route(routes: OperatorRoutes, at: str) -> RouteSpec:
         f"{at}/postpone",
         "event-postpone",
         "Withdraw a scheduled event and announce it anew, later; a whole operation together.",
-        lambda by, request, body: orders.postpone_event(
+        lambda by, request, body: order_bodies.postpone_event(
             _id(request), words(body, PostponeRequest), by
         ),
         command=commands.PostponeEvent,
@@ -477,11 +479,11 @@ def _id(request: Request) -> str:
 
 def _vm(kind: type[OfVm]) -> MakeOrder:
     if kind is commands.RedeployVm:
-        return lambda by, request, body: orders.redeploy_vm(
+        return lambda by, request, body: order_bodies.redeploy_vm(
             _name(request), words(body, RedeployRequest), by
         )
     return lambda by, request, body: kind(
-        by=by, vm=_name(request), window=orders.window(words(body, VmOrderRequest).window)
+        by=by, vm=_name(request), window=order_bodies.window(words(body, VmOrderRequest).window)
     )
 
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from forewarn.api.access import access_of
 from forewarn.api.operator_routes import Keyed, OperatorRoutes
-from forewarn.api.orders import EmptyRequest, words
+from forewarn.api.order_bodies import EmptyRequest, words
 from forewarn.api.requests import NAME_CHARS_MAX, NoQuery, read_query
 from forewarn.api.route_table import RouteSpec, get_route
 from forewarn.control import commands

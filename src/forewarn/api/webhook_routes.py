@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forewarn.api.operator_routes import CarryOut, Keyed, OperatorRoutes
-from forewarn.api.orders import BODY_BYTES_MAX, EmptyRequest, words
+from forewarn.api.order_bodies import BODY_BYTES_MAX, EmptyRequest, words
 from forewarn.api.requests import NAME_CHARS_MAX, NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import commands

@@ -17,7 +17,7 @@ from forewarn.ports import StoreFailed
 from forewarn.wire.instants import time_text
 
 if TYPE_CHECKING:
-    from forewarn.adapters.restored_link import LinkPlan
+    from forewarn.adapters.restored_members import LinkPlan
     from forewarn.adapters.sqlite.backup import RestoreResult
     from forewarn.adapters.sqlite.restored_tokens import TokensRestored
 

@@ -19,7 +19,7 @@ def make_token(tx: Transaction, command: commands.MakeToken) -> Token:
 
 
 def token_to_make(fleet: FleetLook, command: commands.MakeToken) -> TokenChange:
-    """The token that an order makes. Changes nothing; `previews` asks it too."""
+    """The token that an order makes. Changes nothing; `order_previews` asks it too."""
     wanted = tokens.TokenTerms(
         token_id=command.token_id,
         name=command.name,
@@ -39,7 +39,7 @@ def rotate_token(tx: Transaction, command: commands.RotateToken) -> Token:
 
 
 def token_to_rotate(fleet: FleetLook, command: commands.RotateToken) -> TokenChange:
-    """The token with its other secret. Changes nothing; `previews` asks it too."""
+    """The token with its other secret. Changes nothing; `order_previews` asks it too."""
     return tokens.rotate(
         tokens.find(fleet.tokens, command.token_id),
         secret_hash=command.secret_hash,

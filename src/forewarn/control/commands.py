@@ -328,8 +328,8 @@ class Once(Command[Answer], frozen=True, kw_only=True):
     `access` is what who gives it may do: Forbidden if the order needs more than that, or is about
     a scope that is not theirs when it is decided. `fingerprint` tells it from other orders:
     IdempotencyMismatch if the key was used for one of those. Without a key nothing is remembered.
-    `effect` is that which its author was shown before (`previews`): EffectMoved if the order would
-    do something else by now.
+    `effect` is that which its author was shown before (`order_previews`): EffectMoved if the
+    order would do something else by now.
     """
 
     order: Order | InventoryOrder

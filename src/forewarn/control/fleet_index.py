@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from forewarn.core import whereabouts
+from forewarn.core import unfinished_moves
 from forewarn.core.incarnation_marks import VmKey
 from forewarn.core.model import Host, Operation, OperationPhase, Scope, Vm, Webhook
 from forewarn.core.tokens import Token
@@ -72,12 +72,12 @@ class FleetIndex:
             if before is not None:
                 self._forget_vms(before)
             self._learn_vms(scope)
-            self._carriers[name] = whereabouts.carriers(scope)
-        if before is None or not whereabouts.mention_the_same(before, scope):
+            self._carriers[name] = unfinished_moves.carriers(scope)
+        if before is None or not unfinished_moves.mention_the_same(before, scope):
             self._learn_events(scope, before)
             self._learn_arrivals(scope, before)
             carrying = self._carriers[name]
-            self._point_hosts_to(name, whereabouts.hosts_mentioned(scope, carrying))
+            self._point_hosts_to(name, unfinished_moves.hosts_mentioned(scope, carrying))
         if scope.events or scope.recoveries:
             self.busy_scopes.add(name)
         else:
@@ -102,21 +102,25 @@ class FleetIndex:
         for event_id in old - new:
             self.scope_of_event.pop(event_id, None)
         if before is not None:
-            for host in whereabouts.hosts_with_actions(before):
+            for host in unfinished_moves.hosts_with_actions(before):
                 self._acting[host].discard(before.name)
         if scope is not None:
             self.scope_of_event.update(dict.fromkeys(new - old, scope.name))
-            for host in whereabouts.hosts_with_actions(scope):
+            for host in unfinished_moves.hosts_with_actions(scope):
                 self._acting.setdefault(host, set()).add(scope.name)
 
     def _learn_arrivals(self, scope: Scope | None, before: Scope | None) -> None:
-        if scope is not None and before is not None and whereabouts.arrive_the_same(before, scope):
+        if (
+            scope is not None
+            and before is not None
+            and unfinished_moves.arrive_the_same(before, scope)
+        ):
             return
         if before is not None:
-            for host, _ in whereabouts.arrivals(before):
+            for host, _ in unfinished_moves.arrivals(before):
                 self._arriving[host].pop(before.name, None)
         if scope is not None:
-            for host, vm in whereabouts.arrivals(scope):
+            for host, vm in unfinished_moves.arrivals(scope):
                 self._arriving.setdefault(host, {}).setdefault(scope.name, []).append(vm)
 
     def _point_hosts_to(self, name: str, hosts: frozenset[str]) -> None:

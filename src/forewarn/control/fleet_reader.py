@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.hosts.liveness import Hearing, ReportedVm
 from forewarn.core import placement
+from forewarn.core.agent_polling import Reading, reading
 from forewarn.core.errors import NotFound
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import (
@@ -20,7 +21,6 @@ from forewarn.core.model import (
     Vm,
     Webhook,
 )
-from forewarn.core.reading import Reading, reading
 from forewarn.core.suggestions import meant
 from forewarn.core.tokens import Tokens
 from forewarn.ports import JournalExtent

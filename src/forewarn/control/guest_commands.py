@@ -1,6 +1,6 @@
 """What guests cause, as their hosts tell it: each function decides one command.
 
-A host is believed of its own VMs only (`hosts.access`).
+A host is believed of its own VMs only (`hosts.own_vms`).
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from forewarn.control import commands
-from forewarn.control.hosts.access import need_own_vm, own_vms
+from forewarn.control.hosts.own_vms import need_own_vm, own_vms
 from forewarn.control.transaction import Transaction
-from forewarn.core import consent, power, scheduling
+from forewarn.core import polls_and_approvals, scheduling, vm_power
 from forewarn.core.errors import Conflict, NotFound, NotYours
 from forewarn.ports import FirstRead
 
 
 def approve_events(tx: Transaction, command: commands.ApproveEvents) -> None:
     scope, event_ids = need_own_vm(tx, command.host, command.vm), command.event_ids
-    consent.refuse_unseen(scope, event_ids)
+    polls_and_approvals.refuse_unseen(scope, event_ids)
     missing = [i for i in event_ids if scope.event(i) is None]
     known = tx.known_ids(scope.name, missing) if missing else frozenset()
-    tx.apply(consent.approve(scope, event_ids, known=known, by=command.by, now_ms=tx.now_ms))
+    tx.apply(
+        polls_and_approvals.approve(scope, event_ids, known=known, by=command.by, now_ms=tx.now_ms)
+    )
 
 
 def enable_scope(tx: Transaction, command: commands.EnableScope) -> None:
@@ -30,7 +32,7 @@ def enable_scope(tx: Transaction, command: commands.EnableScope) -> None:
             f"VM {command.vm} is in scope {scope.name}, not in {command.scope}.",
             "Show the scopes of the last answer to /link/changes.",
         )
-    tx.apply(consent.enable(scope, vm=command.vm, now_ms=tx.now_ms))
+    tx.apply(polls_and_approvals.enable(scope, vm=command.vm, now_ms=tx.now_ms))
 
 
 def confirm_scope(tx: Transaction, host: str, name: str, incarnation: int) -> None:
@@ -47,7 +49,9 @@ def confirm_scope(tx: Transaction, host: str, name: str, incarnation: int) -> No
             f" {name}, which is at {scope.incarnation}.",
             "Show what the last answer to /link/changes has, and confirm that.",
         )
-    tx.apply(consent.confirm(scope, host=host, incarnation=incarnation, now_ms=tx.now_ms))
+    tx.apply(
+        polls_and_approvals.confirm(scope, host=host, incarnation=incarnation, now_ms=tx.now_ms)
+    )
 
 
 def keep_traces(tx: Transaction, command: commands.TakeTurn) -> None:
@@ -62,11 +66,11 @@ def keep_traces(tx: Transaction, command: commands.TakeTurn) -> None:
     for name, age_ms in command.polls.items():
         scope = tx.scope(name) if name in own else None
         if scope is not None and scope.enabled:
-            tx.apply(consent.polled(scope, _at_ms(tx.now_ms, age_ms)))
+            tx.apply(polls_and_approvals.polled(scope, _at_ms(tx.now_ms, age_ms)))
     for name, vms in own.items():
         scope = tx.scope(name) if vms.intersection(command.first_polls) else None
         if scope is not None:
-            tx.apply(consent.first_polls(scope, vms.intersection(command.first_polls)))
+            tx.apply(polls_and_approvals.first_polls(scope, vms.intersection(command.first_polls)))
     all_own = set().union(*own.values())
     for vm in command.returned:
         if vm in all_own:
@@ -74,7 +78,7 @@ def keep_traces(tx: Transaction, command: commands.TakeTurn) -> None:
     for name, vms in own.items():
         scope = tx.scope(name) if vms.intersection(command.rebooted) else None
         if scope is not None and scheduling.is_enabled(scope, tx.policy):
-            tx.apply(power.rebooted(scope, vms.intersection(command.rebooted), tx.now_ms))
+            tx.apply(vm_power.rebooted(scope, vms.intersection(command.rebooted), tx.now_ms))
 
 
 def _returned(tx: Transaction, vm: str) -> None:
@@ -83,7 +87,7 @@ def _returned(tx: Transaction, vm: str) -> None:
         scope = tx.need_scope_of_vm(vm)
     except NotFound:
         return  # deleted since it polled
-    tx.apply(consent.returned(scope, vm, tx.now_ms))
+    tx.apply(polls_and_approvals.returned(scope, vm, tx.now_ms))
 
 
 def _first_reads(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from forewarn.control import order_answers, order_rights, previews
+from forewarn.control import order_answers, order_previews, order_rights
 from forewarn.control.commands import Answer, Once
 from forewarn.control.order_answers import Decide
 from forewarn.control.transaction import Transaction
@@ -74,7 +74,7 @@ def once(tx: Transaction, command: Once, decide: Decide) -> Answer:
     if before is not None:
         return before
     if command.effect:
-        previews.refuse_other_effect(tx, order, command.effect)
+        order_previews.refuse_other_effect(tx, order, command.effect)
     text = msgspec.json.encode(order_answers.carried_out(tx, order, decide)).decode()
     remember(tx, command.key, command.fingerprint, text)
     return Answer(text=text, repeated=False)

@@ -14,7 +14,7 @@ from forewarn.control import commands
 from forewarn.control.event_ids import event_id_meant, operation_id_meant
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.transaction import Transaction
-from forewarn.core import consent, ending, hosts, overrides, scheduling, starting
+from forewarn.core import ending, hosts, overrides, polls_and_approvals, scheduling, starting
 from forewarn.core.errors import AlreadyEnded, Invalid, NotFound
 from forewarn.core.facts import AdoptionOrderedDetail, BackedUpDetail, by_whom
 from forewarn.core.model import (
@@ -68,7 +68,7 @@ def _order_vm(tx: Transaction, command: OfVm) -> ScheduledEvent:
 
 def vm_order(fleet: FleetLook, command: OfVm, *, event_id: str) -> tuple[Decision, str]:
     """What an order for a VM decides, and the id of its event: the one that is there already, if
-    the same is open. Changes nothing; `previews` asks it too.
+    the same is open. Changes nothing; `order_previews` asks it too.
     """
     event_type = commands.EVENT_TYPE_OF[type(command)]
     order = scheduling.Order(
@@ -172,7 +172,7 @@ def maintain_host(tx: Transaction, command: commands.MaintainHost) -> Operation:
 def maintenance(
     fleet: FleetLook, command: commands.MaintainHost, *, operation_id: str, ids: Iterator[str]
 ) -> Decision:
-    """What an order for a host decides. Changes nothing; `previews` asks it too."""
+    """What an order for a host decides. Changes nothing; `order_previews` asks it too."""
     if command.event_type not in EVENT_TYPES_OF_HOSTS:
         raise Invalid(
             f"A host cannot be maintained by {command.event_type.value}.",
@@ -210,7 +210,7 @@ def degrade_host(tx: Transaction, command: commands.DegradeHost) -> Operation:
 def degradation(
     fleet: FleetLook, command: commands.DegradeHost, *, operation_id: str, ids: Iterator[str]
 ) -> Decision:
-    """What it decides that a host is expected to fail. Changes nothing; `previews` asks it too."""
+    """What follows if a host is expected to fail. Changes nothing; `order_previews` asks it too."""
     return hosts.degrade(
         fleet.need_host(command.host),
         fleet,
@@ -305,13 +305,15 @@ def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledE
     scope, event = need_event(tx, event_id)
     owner = command.by.kind is PrincipalKind.OWNER
     tx.apply(
-        consent.approve(
+        polls_and_approvals.approve(
             scope,
             (event.event_id,),
             known=(event.event_id,),
             by=command.by,
             by_kind=command.by.kind,
-            reason=(overrides.fitting if owner else consent.need_reason)(command.reason),
+            reason=(overrides.fitting if owner else polls_and_approvals.need_reason)(
+                command.reason
+            ),
             now_ms=tx.now_ms,
         )
     )
@@ -352,7 +354,7 @@ def postponement(
     *,
     ids: Iterator[str],
 ) -> Postponement:
-    """What an order to postpone an event decides. Changes nothing; `previews` asks it too."""
+    """What an order to postpone an event decides. Changes nothing; `order_previews` asks it too."""
     from forewarn.core import postponing  # noqa: PLC0415 - most emulators postpone nothing
 
     return postponing.postpone(
@@ -370,7 +372,7 @@ def postponement(
 
 def release_scope(tx: Transaction, command: commands.ReleaseScope) -> Scope:
     scope, by = command.scope, command.by
-    tx.apply(consent.release(tx.need_scope(scope), by=by, now_ms=tx.now_ms))
+    tx.apply(polls_and_approvals.release(tx.need_scope(scope), by=by, now_ms=tx.now_ms))
     return tx.need_scope(scope)
 
 

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from forewarn.control import commands, overview
+from forewarn.control import commands, operator_overview
 from forewarn.control.commands import Command
 from forewarn.control.transaction import Transaction
 from forewarn.core import scope_edits
@@ -38,22 +38,22 @@ def carried_out(
         case commands.FailHost():
             before = tx.need_host(order.host)
             failed = decide(tx, order)
-            answer = overview.host_as(
+            answer = operator_overview.host_as(
                 wire.HostFailedJson,
                 tx,
                 _sealed(before, failed.host),
                 events=tuple(event_json(event) for event in failed.events),
-                silent_scopes=overview.silent_scopes(failed.events),
+                silent_scopes=operator_overview.silent_scopes(failed.events),
             )
         case commands.RepairHost() | commands.CloseHost() | commands.OpenHost():
             before = tx.need_host(order.host)
-            answer = overview.host_item(tx, _sealed(before, decide(tx, order)))
+            answer = operator_overview.host_item(tx, _sealed(before, decide(tx, order)))
         case commands.CancelEvent():
             canceled = decide(tx, order)
             answer = event_as(
                 wire.EventCanceledJson,
                 canceled.event,
-                silent_scopes=overview.silent_scopes([canceled.event]),
+                silent_scopes=operator_overview.silent_scopes([canceled.event]),
                 canceled=canceled.together,
             )
         case commands.PostponeEvent():
@@ -61,13 +61,13 @@ def carried_out(
             answer = event_as(
                 wire.EventPostponedJson,
                 postponed.event,
-                silent_scopes=overview.silent_scopes([postponed.event]),
+                silent_scopes=operator_overview.silent_scopes([postponed.event]),
                 withdrawn=postponed.withdrawn,
                 announced=postponed.announced,
             )
         case commands.ReleaseScope():
             held = tx.need_scope(order.scope)
-            answer = overview.scope_answer(tx, scope_edits.seal(held, decide(tx, order)))
+            answer = operator_overview.scope_answer(tx, scope_edits.seal(held, decide(tx, order)))
         case (
             commands.ApplyInventory()
             | commands.NothingToApply()
@@ -80,7 +80,7 @@ def carried_out(
         case commands.OrderWebhook():
             answer = webhook_json(decide(tx, order), tx.journal.end, tx.now_ms)
         case _:
-            answer = overview.event_answer(decide(tx, order))
+            answer = operator_overview.event_answer(decide(tx, order))
     return answer
 
 
@@ -111,4 +111,4 @@ def _operation(tx: Transaction, operation: Operation) -> wire.OperationDetail:
         event = scope.event(event_id) if scope is not None else None
         if event is not None:
             found.append(event)
-    return overview.operation_with(operation, found)
+    return operator_overview.operation_with(operation, found)

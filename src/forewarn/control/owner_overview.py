@@ -1,8 +1,8 @@
 """What an owner can look at: the part of the fleet in his scopes. Lists say that they are a part.
 
-Each function answers as the one of the same name in `overview` does. What is not the owner's is
-refused in the same words as what is not there. Of a host he sees the name and how it is; of an
-operation its own events. Nothing here decides.
+Each function answers as the one of the same name in `operator_overview` does. What is not the
+owner's is refused in the same words as what is not there. Of a host he sees the name
+and how it is; of an operation its own events. Nothing here decides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from forewarn.control import overview
+from forewarn.control import operator_overview
 from forewarn.control.event_ids import ID_CHARS
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.published_fleet import PublishedFleet
@@ -38,7 +38,7 @@ def list_vms(
         for of, vm in _own_vms(fleet, access)
         if vm.name > after and scope in ("", of.name) and host in ("", vm.host)
     )
-    items = tuple(overview.vm_item(fleet, name) for name, _ in found[:limit])
+    items = tuple(operator_overview.vm_item(fleet, name) for name, _ in found[:limit])
     return answers.VmPage(items=items, more=len(found) > limit, filtered=True)
 
 
@@ -46,7 +46,7 @@ def show_vm(fleet: PublishedFleet, access: Access, name: str) -> answers.VmDetai
     scope = fleet.scope_of_vm.get(name)
     if scope is None or not access.sees(scope):
         raise not_yours(access, f"VM {name}")
-    return overview.show_vm(fleet, name)
+    return operator_overview.show_vm(fleet, name)
 
 
 def list_hosts(
@@ -68,7 +68,7 @@ def show_host(fleet: PublishedFleet, access: Access, name: str) -> answers.HostB
         name=brief.name,
         health=brief.health,
         alive=brief.alive,
-        vms=tuple(overview.vm_item(fleet, vm) for vm in own),
+        vms=tuple(operator_overview.vm_item(fleet, vm) for vm in own),
         filtered=True,
     )
 
@@ -77,13 +77,15 @@ def list_scopes(
     fleet: PublishedFleet, access: Access, *, after: str, limit: int
 ) -> answers.ScopePage:
     names = sorted(name for name in access.scopes if name > after and fleet.scope(name))
-    items = tuple(overview.scope_item(fleet, fleet.need_scope(name)) for name in names[:limit])
+    items = tuple(
+        operator_overview.scope_item(fleet, fleet.need_scope(name)) for name in names[:limit]
+    )
     return answers.ScopePage(items=items, more=len(names) > limit, filtered=True)
 
 
 def show_scope(fleet: PublishedFleet, access: Access, name: str) -> answers.ScopeDetail:
     _need_scope(fleet, access, name)
-    return overview.show_scope(fleet, name)
+    return operator_overview.show_scope(fleet, name)
 
 
 def narrowed(access: Access, where: ListFilter) -> ListFilter:
@@ -95,7 +97,7 @@ def narrowed(access: Access, where: ListFilter) -> ListFilter:
 
 def find_event(store: Store, access: Access, given: str) -> ScheduledEvent:
     """The event of the owner's scopes that `given` means, open or ended. Raises Forbidden."""
-    event = _found(lambda: overview.find_event(store, given))
+    event = _found(lambda: operator_overview.find_event(store, given))
     if event is None or not access.sees(event.scope):
         raise not_yours(access, f"event {given[:ID_CHARS]}")
     return event
@@ -103,14 +105,14 @@ def find_event(store: Store, access: Access, given: str) -> ScheduledEvent:
 
 def find_operation(store: Store, access: Access, given: str) -> Operation:
     """The operation with an event of the owner's scopes that `given` means. Raises Forbidden."""
-    operation = _found(lambda: overview.find_operation(store, given))
+    operation = _found(lambda: operator_overview.find_operation(store, given))
     if operation is None or not any(access.sees(scope) for scope, _ in operation.members):
         raise not_yours(access, f"operation {given[:ID_CHARS]} with an event")
     return operation
 
 
 def show_event(store: Store, access: Access, given: str, now_ms: int) -> answers.EventDetail:
-    return overview.show_event(store, find_event(store, access, given).event_id, now_ms)
+    return operator_overview.show_event(store, find_event(store, access, given).event_id, now_ms)
 
 
 def explain_event(
@@ -119,12 +121,12 @@ def explain_event(
     """What an event of the owner waits for; of what is not his, that it holds and no more."""
     found = fleet.open_event(event.event_id)
     if found is None:
-        return overview.explain_event(fleet, event)
+        return operator_overview.explain_event(fleet, event)
     explained = owner_explain.explain_event(*found, fleet, fleet.now_ms, own=access.scopes)
-    return overview.event_explanation(
+    return operator_overview.event_explanation(
         replace(event, outcome=""),
         explained,
-        postponing=overview.postponing_json(fleet, *found),
+        postponing=operator_overview.postponing_json(fleet, *found),
         filtered=True,
     )
 
@@ -135,14 +137,16 @@ def explain_operation(
     """What the owner's events of an operation wait for."""
     found = fleet.operation(operation.operation_id) or operation
     explained = owner_explain.explain_operation(found, fleet, fleet.now_ms, own=access.scopes)
-    return overview.operation_explanation(replace(operation, outcome=""), explained, filtered=True)
+    return operator_overview.operation_explanation(
+        replace(operation, outcome=""), explained, filtered=True
+    )
 
 
 def list_operations(
     store: Store, access: Access, where: ListFilter, *, ended: bool, after: str, limit: int
 ) -> answers.OperationPage:
     """Operations with events of the owner's scopes; each with those alone."""
-    page = overview.list_operations(
+    page = operator_overview.list_operations(
         store, narrowed(access, where), ended=ended, after=after, limit=limit
     )
     items = tuple(_own_part(access, item) for item in page.items)
@@ -154,7 +158,7 @@ def show_operation(store: Store, access: Access, given: str) -> answers.Operatio
     own = tuple(member for member in operation.members if access.sees(member[0]))
     found = (store.event(event_id) for _, event_id in own)
     events = [event for event in found if event is not None]
-    shown = overview.operation_with(replace(operation, members=own), events)
+    shown = operator_overview.operation_with(replace(operation, members=own), events)
     return replace(_own_part(access, shown), filtered=True)
 
 
@@ -175,7 +179,9 @@ def list_journal(
         event = find_event(store, access, event).event_id
     narrow = narrowed(access, where)
     told = partial(owner_explain.fact, own=access.scopes)
-    page = overview.list_journal(store, narrow, after=after, limit=limit, event=event, told=told)
+    page = operator_overview.list_journal(
+        store, narrow, after=after, limit=limit, event=event, told=told
+    )
     return replace(page, filtered=True)
 
 

@@ -18,12 +18,12 @@ from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.hosts.action_claims import declare_if_stranded
 from forewarn.control.transaction import Transaction
 from forewarn.core import (
-    consent,
     ending,
     hosts,
     lost_time,
     notice,
     placement,
+    polls_and_approvals,
     scheduling,
     starting,
     windows,
@@ -368,13 +368,13 @@ def assign(tx: Transaction, command: commands.AssignPlace) -> None:
 def end_recoveries(tx: Transaction, command: commands.EndRecoveries) -> None:
     scope = tx.scope(command.scope)
     if scope is not None:
-        tx.apply(consent.end_recoveries(scope, tx.now_ms))
+        tx.apply(polls_and_approvals.end_recoveries(scope, tx.now_ms))
 
 
 def disable(tx: Transaction, command: commands.DisableScope) -> None:
     scope = tx.scope(command.scope)
     if scope is not None:
-        tx.apply(consent.disable_if_silent(scope, tx.now_ms))
+        tx.apply(polls_and_approvals.disable_if_silent(scope, tx.now_ms))
 
 
 def _open_event(

@@ -25,7 +25,7 @@ from forewarn.core import document, invariants, scope_edits
 from forewarn.core.errors import Refusal
 from forewarn.core.facts import is_typed
 from forewarn.core.incarnation_marks import MARKS_MAX, VmKey, key_of
-from forewarn.core.inventory import scope_membership
+from forewarn.core.inventory import vm_changes_scope
 from forewarn.core.model import (
     Decision,
     Fact,
@@ -423,7 +423,7 @@ class Transaction(FleetLook):
             came = [vm for vm in after.vms if key_of(vm) not in known] if after else []
             read = max(map(self._read_by, came), default=0)
             if after is not None and read:
-                self.apply(Decision(scopes=(scope_membership.above_what_was_read(after, read),)))
+                self.apply(Decision(scopes=(vm_changes_scope.above_what_was_read(after, read),)))
 
     def _departs(self, vm: Vm, left: Scope) -> None:
         departed, key = self._index.departed, key_of(vm)

@@ -16,7 +16,7 @@ from forewarn.core import (
     recovering,
     scheduling,
     scope_edits,
-    whereabouts,
+    unfinished_moves,
     windows,
 )
 from forewarn.core.errors import NotFound, StaleReport
@@ -144,7 +144,7 @@ def report_for_event(
     ended = replace(action, phase=ActionPhase.ENDED, outcome=outcome, detail=detail)
     facts = [replace(_report_fact(ended, now_ms), scope=scope.name, event_id=event.event_id)]
     if action.kind is ActionKind.FIND_VM and outcome is not Outcome.DONE:
-        scope, _ = whereabouts.not_found(scope, event, action)
+        scope, _ = unfinished_moves.not_found(scope, event, action)
         return Decision(scopes=(scope,), facts=tuple(facts))
     event = scope_edits.with_action(event, ended)
     scope = scope_edits.with_event(scope, event)
@@ -152,7 +152,7 @@ def report_for_event(
         scope, new_facts = _take_effect(scope, event, ended, now_ms)
         facts.extend(new_facts)
     elif outcome is Outcome.LOST:
-        scope, new_facts = whereabouts.unsure(scope, ended, now_ms)
+        scope, new_facts = unfinished_moves.unsure(scope, ended, now_ms)
         facts.extend(new_facts)
     if all(a.ended for a in event.actions):
         scope, new_facts = finish_event(scope, event, now_ms=now_ms, policy=policy)
@@ -186,7 +186,7 @@ def late_report(
     if outcome is Outcome.DONE:
         scope, facts = _take_effect(scope, event, action, now_ms)
     elif outcome is not Outcome.LOST:  # it has not come to where it was being brought
-        scope = whereabouts.not_on_target(scope, vm, action)
+        scope = unfinished_moves.not_on_target(scope, vm, action)
     done = replace(action, epoch=epoch, outcome=outcome, detail="late")
     fact = replace(_report_fact(done, now_ms), scope=scope.name, event_id=event.event_id)
     return Decision(scopes=(scope,), facts=(fact, *facts))
@@ -390,7 +390,7 @@ def expire_event(scope: Scope, event: ScheduledEvent, *, now_ms: int, policy: Po
     """Fail a started event whose reports did not come by its deadline: its actions are lost."""
     for action in event.actions:
         if not action.ended:
-            scope = whereabouts.unreported(scope, action)
+            scope = unfinished_moves.unreported(scope, action)
             event = scope_edits.with_action(
                 event, scope_edits.end_action(action, Outcome.LOST, LOST)
             )

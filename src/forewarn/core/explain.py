@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from forewarn.core import placement, starting, whereabouts
+from forewarn.core import placement, starting, unfinished_moves
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
     Action,
@@ -116,7 +116,7 @@ def _accept_domains(scope: Scope, vm: Vm, fleet: Fleet) -> str:
 def _no_host_hold(action: Action, event: ScheduledEvent, fleet: Fleet) -> Hold:
     scope = fleet.scope(event.scope)
     vm = scope.vm(action.vm or "") if scope else None
-    other = whereabouts.other_host(vm, fleet) if vm else None
+    other = unfinished_moves.other_host(vm, fleet) if vm else None
     words = f"{action.vm} was on the failed host {event.host} and has nowhere to start yet"
     if other is not None:
         words = f"{action.vm} was being moved from the failed host {event.host} to {other}; it "

@@ -18,7 +18,7 @@ from forewarn.core import (
     scheduling,
     scope_edits,
     starting,
-    whereabouts,
+    unfinished_moves,
 )
 from forewarn.core.errors import (
     HostHeard,
@@ -162,11 +162,11 @@ def fail(
         facts.append(_death_fact(operation, by=by, now_ms=now_ms))
     scopes = []
     for scope in fleet.scopes_on(host.name):
-        after = whereabouts.target_failed(scope, host.name)
-        after = whereabouts.moves_under_way(after, host.name)
+        after = unfinished_moves.target_failed(scope, host.name)
+        after = unfinished_moves.moves_under_way(after, host.name)
         after, new_facts = _events_die(after, host.name, by=by, now_ms=now_ms, policy=policy)
         facts.extend(new_facts)
-        after, new_facts = whereabouts.strand(after, host.name, now_ms)
+        after, new_facts = unfinished_moves.strand(after, host.name, now_ms)
         facts.extend(new_facts)
         if fenced:
             after = _is_off(after, host.name)
@@ -273,13 +273,13 @@ def _is_off(scope: Scope, host: str) -> Scope:
     While it is not fenced they may be running there already, and starting them once more
     elsewhere would be worse than waiting.
     """
-    scope = whereabouts.not_on(scope, host)
+    scope = unfinished_moves.not_on(scope, host)
     for event in scope.events:
         if event.cause is not Cause.FAILURE or event.phase is not Phase.STARTED:
             continue
         for action in event.actions:
             if action.host == host and not action.ended:
-                without_host = whereabouts.without_host(action)
+                without_host = unfinished_moves.without_host(action)
                 event = scope_edits.with_action(event, without_host)  # noqa: PLW2901 - grows step by step
         scope = scope_edits.with_event(scope, event)
     return scope
@@ -400,7 +400,7 @@ def arrived(
         return Decision(scopes=(scope,), facts=facts)
     if host is None:
         return Decision()
-    scope, moved = whereabouts.strand(scope, host.name, now_ms)
+    scope, moved = unfinished_moves.strand(scope, host.name, now_ms)
     scope, facts = _declare(scope, host.name, by=by, ids=ids, now_ms=now_ms, policy=policy)
     return Decision(scopes=(scope,), facts=(*moved, *facts))
 
@@ -482,7 +482,9 @@ def found(scope: Scope, vm_name: str, host: str, *, now_ms: int, policy: Policy)
     for event in scope.events:
         for action in event.actions:
             if action.vm == vm_name and not action.ended and event.cause is Cause.FAILURE:
-                there = replace(whereabouts.looked_for(action, host), phase=ActionPhase.CLAIMED)
+                there = replace(
+                    unfinished_moves.looked_for(action, host), phase=ActionPhase.CLAIMED
+                )
                 waiting = scope_edits.with_action(event, there)
                 return ending.report_for_event(
                     scope_edits.with_event(scope, waiting),
@@ -598,12 +600,12 @@ def _waiting(scope: Scope, vm: Vm) -> tuple[ScheduledEvent, Action]:
 
 
 def _refuse_running_twice(event: ScheduledEvent, vm: Vm, fleet: Fleet) -> None:
-    if not whereabouts.surely_off(event.host, fleet):
+    if not unfinished_moves.surely_off(event.host, fleet):
         raise HostUnfit(
             f"Host {event.host} may still run {vm.name}.",
             f"Say `forewarn host fail {event.host} --fenced` once it is surely off.",
         )
-    other = whereabouts.other_host(vm, fleet)
+    other = unfinished_moves.other_host(vm, fleet)
     if other is not None:
         raise HostUnfit(
             f"{vm.name} was being moved to {other}, and may run there.",
@@ -625,12 +627,12 @@ def _placed(
     A VM that may run on another host is looked for: first at home, which knows when a move of it
     is over. If home is off it can only be on that other host, which looks before it starts it.
     """
-    other = whereabouts.other_host(vm, fleet)
+    other = unfinished_moves.other_host(vm, fleet)
     if home.health is not Health.FAILED:
         if not fleet.alive(home.name):
             return None
         if other is not None and not vm.off:
-            return whereabouts.looked_for(action, home.name)
+            return unfinished_moves.looked_for(action, home.name)
         return _at(action, vm, home.name)
     if not home.fenced:
         return None

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from forewarn.endpoint import routes
-from forewarn.endpoint.messages import Head
+from forewarn.endpoint.http_parser import Head
 from forewarn.endpoint.registry import Guest
 from forewarn.endpoint.routes import RequestRules
 from forewarn.wire.api_versions import INSTANCE_VERSIONS

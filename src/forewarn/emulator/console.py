@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from forewarn.api.console.desk import Desk, Tab
-from forewarn.api.console.gate import session_of
-from forewarn.api.console.ordering import read_form
+from forewarn.api.console.browser_security import session_of
+from forewarn.api.console.order_pages import read_form
+from forewarn.api.console.page_context import Desk, Tab
 from forewarn.api.console.page_routes import PageRoute
 from forewarn.core.access import Right
 from forewarn.core.errors import Invalid, Refusal

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from forewarn.endpoint.messages import Message
+from forewarn.endpoint.http_parser import Message
 
 EXCHANGES_MAX = 5_000  # the oldest are forgotten
 BODY_BYTES_MAX = 64 * 1024  # of an answer that is kept; documents are far below

@@ -1,8 +1,9 @@
 """One connection of a guest: HTTP/1.1 over an asyncio transport.
 
 A connection handles one request at a time and answers in order; what a client sends meanwhile
-stays unread. What a request asks for is decided in `routes`, what is valid HTTP in `messages`,
-and when a request that is here is handled in `fair_turns`: a few of one connection, then others.
+stays unread. What a request asks for is decided in `routes`, what is valid HTTP in `http_parser`,
+and when a request that is here is handled in
+`fair_turns`: a few of one connection, then others.
 
 The hot path is a poll whose bytes were seen before: `data_received` finds its parsed form, and
 `_poll` checks identity, rate limit and what the guest has, and writes bytes that are ready.
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, cast
 
 from forewarn.core.errors import NotFound, Refusal, Unavailable
 from forewarn.endpoint import answers, routes
+from forewarn.endpoint.http_parser import Message, MessageReader
 from forewarn.endpoint.limits import REFUSAL_WAITS_S, REFUSALS_AT_ONCE, REFUSALS_PER_S
-from forewarn.endpoint.messages import Message, MessageReader
 from forewarn.endpoint.registry import Document, Guest, GuestConnection, NotYet
 from forewarn.endpoint.routes import Ask, Request
 from forewarn.endpoint.stages import BODY, BUSY, CLOSING, HEAD, IDLE, LINGERING, PARKED

@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, unquote
 from msgspec import Struct, field
 
 from forewarn.core.errors import Refusal
-from forewarn.endpoint import answers, browsers
-from forewarn.endpoint.messages import Head
+from forewarn.endpoint import answers, browsers_and_proxies
+from forewarn.endpoint.http_parser import Head
 from forewarn.endpoint.registry import Guest
 from forewarn.wire import documents, instance, problems
 from forewarn.wire.api_versions import API_VERSIONS, INSTANCE_NEWEST_THREE, INSTANCE_VERSIONS
@@ -39,7 +39,7 @@ class Ask(Enum):
 
 
 class RequestRules(Struct, frozen=True, kw_only=True):
-    """What the operator decides about requests. `guest_names` are as `browsers` compares them."""
+    """What the operator decides about requests. `guest_names` are as in `browsers_and_proxies`."""
 
     metadata_header: MetadataHeader = "as-documented"
     guest_names: frozenset[str] = field(default_factory=frozenset)
@@ -84,7 +84,7 @@ def route(head: Head, rules: RequestRules) -> Request:
 
 
 def _route(head: Head, rules: RequestRules, *, close: bool) -> Request:
-    browsers.refuse(head, rules.guest_names)
+    browsers_and_proxies.refuse(head, rules.guest_names)
     path, query = _split(head.target)
     match path:
         case ("metadata", "scheduledevents"):
@@ -131,7 +131,7 @@ def metadata_query(head: Head, rules: RequestRules, versions: tuple[str, ...]) -
 
     Raises GuestProblem, also for what a web page may have sent.
     """
-    browsers.refuse(head, rules.guest_names)
+    browsers_and_proxies.refuse(head, rules.guest_names)
     _allow(head, "GET")
     _, query = _split(head.target)
     _version(query, versions)
@@ -159,7 +159,7 @@ def refused(refusal: Refusal) -> GuestProblem:
 def _split(target: str) -> tuple[tuple[str, ...], str]:
     """Path elements and query. The path of fixed names is compared without case (P3)."""
     # The absolute form is one that a server has to accept (RFC 9112, 3.2.2).
-    _, target = browsers.split_target(target)
+    _, target = browsers_and_proxies.split_target(target)
     path, _, query = target.partition("#")[0].partition("?")
     if not path.startswith("/"):
         raise problems.unknown_path()

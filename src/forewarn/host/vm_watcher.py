@@ -38,7 +38,7 @@ ANSWER_AGAIN_S = 1.0
 
 
 class Arranging(Protocol):
-    """The ways by which VMs ask: `host.channels.interfaces`."""
+    """The ways by which VMs ask: `host.channels.channel_setup`."""
 
     async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[ChannelProblem]: ...
 

@@ -35,9 +35,9 @@ from forewarn.ports import (
     TableWrites,
     Unstorable,
 )
-from forewarn.tables import rows
+from forewarn.tables import table_specs
 from forewarn.tables.columns import Cells
-from forewarn.tables.rows import REVISION_BEFORE, SPECS, TABLES, VMS_OF_SCOPE
+from forewarn.tables.table_specs import REVISION_BEFORE, SPECS, TABLES, VMS_OF_SCOPE
 from forewarn.wire import packed
 
 K = TypeVar("K")
@@ -253,7 +253,7 @@ class _Adding:
 
     def _host(self, before: Host | None, host: Host) -> None:
         if before != host:
-            self._locked("host", before, host, rows.HOSTS.cells(host))
+            self._locked("host", before, host, table_specs.HOSTS.cells(host))
 
     def _locked(
         self,
@@ -284,7 +284,7 @@ class _Adding:
             )
         shown = before is None or scope.name in self._change.shown
         commit = self._folding.commit if shown else None
-        self._locked("scope", before, scope, rows.SCOPES.cells(scope, shown_commit=commit))
+        self._locked("scope", before, scope, table_specs.SCOPES.cells(scope, shown_commit=commit))
 
     def _leaving_vms(self, before: Scope | None, scope: Scope) -> None:
         if before is None or before.vms == scope.vms:
@@ -308,7 +308,9 @@ class _Adding:
             positions.append(position)
             if (vm, position) == (values_before.get(vm.name), positions_before.get(vm.name)):
                 continue
-            self._put("vm", "upsert", rows.VMS.cells(vm, scope=scope.name, position=position))
+            self._put(
+                "vm", "upsert", table_specs.VMS.cells(vm, scope=scope.name, position=position)
+            )
         gapless = not positions or positions[-1] == len(positions)
         self.positions[scope.name] = () if gapless else tuple(positions)
 
@@ -328,12 +330,12 @@ class _Adding:
             raise Unstorable(f"event {event.event_id} of {event.scope} is in scope {scope.name}")
         number = self._number(scope.name, before, event)
         if before is None:
-            self._put("scheduled_event", "insert", rows.EVENTS.cells(event, sequence=number))
+            self._put("scheduled_event", "insert", table_specs.EVENTS.cells(event, sequence=number))
         else:
             _refuse_to_go_back(before, event)
-            self._put("scheduled_event", "update", rows.EVENTS.cells(event))
+            self._put("scheduled_event", "update", table_specs.EVENTS.cells(event))
         if number is not None:
-            for what, word in rows.mentions(before, event, scope):
+            for what, word in table_specs.mentions(before, event, scope):
                 self._put(
                     "event_mention", "insert", {"what": what, "word": word, "sequence": number}
                 )
@@ -360,7 +362,7 @@ class _Adding:
     def _operation(self, before: Operation | None, operation: Operation) -> None:
         if before == operation:
             return
-        operation_id, cells = operation.operation_id, rows.OPERATIONS.cells(operation)
+        operation_id, cells = operation.operation_id, table_specs.OPERATIONS.cells(operation)
         if before is None:
             self.operation += 1
             cells["sequence"] = self.operation
@@ -400,7 +402,7 @@ class _Adding:
                 continue
             if was is not None and action.epoch < was[1].epoch:
                 raise Unstorable(f"action {action.action_id} has an epoch above {action.epoch}")
-            cells = rows.ACTIONS.cells(
+            cells = table_specs.ACTIONS.cells(
                 action, position=position, event_id=event_id, operation_id=operation_id
             )
             self._put("action", "upsert", cells)
@@ -426,34 +428,34 @@ class _Adding:
         if [line.number for line in lines] != following:
             raise Unstorable(f"line {lines[0].number} would follow line {self.line} of the journal")
         for line in lines:
-            self._put("journal", "insert", rows.line_cells(line))
+            self._put("journal", "insert", table_specs.line_cells(line))
         self.line += len(lines)
 
     def _rest(self, change: Change) -> None:
         for read in change.first_reads:
-            self._put("receipt", "insert", rows.FIRST_READS.cells(read))
+            self._put("receipt", "insert", table_specs.FIRST_READS.cells(read))
         for vm in change.removed_definitions:
             self._delete("definition", vm=vm)
         for definition in change.definitions:
-            self._put("definition", "upsert", rows.DEFINITIONS.cells(definition))
+            self._put("definition", "upsert", table_specs.DEFINITIONS.cells(definition))
         for name, vm_id in change.forgotten_vms:
             self._delete("departed_vm", name=name, vm_id=vm_id)
         for departed in change.departed_vms:
-            self._put("departed_vm", "upsert", rows.DEPARTED_VMS.cells(departed))
+            self._put("departed_vm", "upsert", table_specs.DEPARTED_VMS.cells(departed))
         self._of_admins(change)
         if change.remembered is not None:
-            self._put("remembered", "insert", rows.REMEMBERED.cells(change.remembered))
+            self._put("remembered", "insert", table_specs.REMEMBERED.cells(change.remembered))
         self._what_there_is_one_of(change)
 
     def _of_admins(self, change: Change) -> None:
         for token_id in change.removed_tokens:
             self._delete("token", token_id=token_id)
         for token in change.tokens:
-            self._put("token", "upsert", rows.TOKENS.cells(token))
+            self._put("token", "upsert", table_specs.TOKENS.cells(token))
         for webhook_id in change.removed_webhooks:
             self._delete("webhook", webhook_id=webhook_id)
         for webhook in change.webhooks:
-            self._put("webhook", "upsert", rows.WEBHOOKS.cells(webhook))
+            self._put("webhook", "upsert", table_specs.WEBHOOKS.cells(webhook))
 
     def _what_there_is_one_of(self, change: Change) -> None:
         if change.heartbeat_ms is not None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from forewarn.core.model import DAY_MS
 from forewarn.ports import Batch, Cell, Cells, StaleRevision, Unstorable
 from forewarn.tables.columns import json_text
-from forewarn.tables.rows import REVISION_BEFORE, TABLES, TableSpec
+from forewarn.tables.table_specs import REVISION_BEFORE, TABLES, TableSpec
 
 REMEMBERED_MS = 7 * DAY_MS  # for how long the answer to an order is kept, at least
 # Of older answers, as many go with each new one at most: more than come, so that none pile up.

@@ -1,6 +1,7 @@
 """A field: what one key takes, in words, and the function that reads its value.
 
-Fields of every kind are made here. `tables` reads whole tables with them and collects mistakes.
+Fields of every kind are made here. `field_tables` reads whole tables with them
+and collects mistakes.
 """
 
 from __future__ import annotations

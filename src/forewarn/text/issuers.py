@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from forewarn.core.access import Role
 from forewarn.core.addresses import is_safe_url
-from forewarn.core.claims import LIFETIME_S_MAX, IssuerRules
 from forewarn.core.errors import Invalid
 from forewarn.core.model import MINUTE_MS, SECOND_MS
+from forewarn.core.oidc_claims import LIFETIME_S_MAX, IssuerRules
 from forewarn.core.suggestions import shown
+from forewarn.text.field_tables import Fields, Mistakes, Table
 from forewarn.text.fields import Field, Mistake, Wrong, choice, duration, line, ruled, several
-from forewarn.text.tables import Fields, Mistakes, Table
 
 ISSUERS_MAX = 16
 ROLES_MAX = 256

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from forewarn.verify.check import Check, Failed, Level, Skipped
 from forewarn.verify.connection import Broken, Silent, Unreachable
-from forewarn.verify.following import leave
+from forewarn.verify.event_following import leave
 from forewarn.verify.options import BadOptions, Options, target_of
 from forewarn.verify.probe import Probe
 from forewarn.verify.report import Outcome, Report, Verdict

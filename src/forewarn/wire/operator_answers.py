@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from forewarn.core.access import Right, Role
+from forewarn.core.agent_polling import Reading
 from forewarn.core.inventory.host_report import Power, WhenHostGoesDown
 from forewarn.core.model import (
     ActionKind,
@@ -30,7 +31,6 @@ from forewarn.core.model import (
 )
 from forewarn.core.notice import NoticeVerdict
 from forewarn.core.principal import PrincipalKind
-from forewarn.core.reading import Reading
 from forewarn.core.starting import HoldReason
 from forewarn.core.vm_profile import Priority
 

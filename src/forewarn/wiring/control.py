@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import uvicorn
 from msgspec import Struct
 
-from forewarn.adapters.authority import Authority, read_peer, read_request
+from forewarn.adapters.certificate_authority import Authority, read_peer, read_request
 from forewarn.adapters.members_file import MembersFile
 from forewarn.adapters.operator_token import operator_token
-from forewarn.adapters.restored_link import files_to_keep
+from forewarn.adapters.restored_members import files_to_keep
 from forewarn.adapters.secret_files import LINK_FOLDER
 from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.sqlite.data_folder import DatabaseRefused
@@ -32,7 +32,7 @@ from forewarn.api.link.protocol import LinkProtocol, link_limits
 from forewarn.api.link.routes import LinkRoutes
 from forewarn.api.member_routes import MemberRoutes
 from forewarn.control.commands import WasDown
-from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.host_feed import HostFeed
 from forewarn.control.hosts.membership import Membership, Signing
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.retention import RetentionLoop

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
 from forewarn.api.link.in_process import InProcessLink
 from forewarn.api.link.routes import LinkRoutes
-from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.host_feed import HostFeed
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.core.model import Health, Host, Vm

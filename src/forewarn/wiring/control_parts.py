@@ -21,7 +21,7 @@ from forewarn.control.control import Control
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_metrics import FleetMetrics
 from forewarn.control.hosts import feed_positions
-from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.host_feed import HostFeed
 from forewarn.control.hosts.liveness import Observed
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.inventory.file_reader import ReadFiles
@@ -34,7 +34,7 @@ from forewarn.control.writer import Writer, WriterThread
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.model import SECOND_MS, Policy
 from forewarn.core.principal import INVENTORY_FILE
-from forewarn.endpoint.browsers import known_names
+from forewarn.endpoint.browsers_and_proxies import known_names
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock, Ids, Snapshot
 from forewarn.settings import Settings
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from forewarn.api.console.mount import ConsoleSetup
     from forewarn.api.webhook_routes import WebhookSetup
     from forewarn.control.feed import Feed
-    from forewarn.control.inventory.apply import Inventories
+    from forewarn.control.inventory.apply_runner import Inventories
     from forewarn.control.journal_log import JournalLog
     from forewarn.control.webhook_sender import WebhookSender
 
@@ -259,7 +259,7 @@ class ControlParts:
     ) -> Inventories:
         """Who applies inventories of any size while the service runs. Once; see `Inventories`."""
         # The emulator has none of it, and every module costs its start.
-        from forewarn.control.inventory.apply import (  # noqa: PLC0415 - see above
+        from forewarn.control.inventory.apply_runner import (  # noqa: PLC0415 - see above
             SLICE_VMS_MAX,
             Inventories,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forewarn.adapters.iproute2 import LinkAddresses
 from forewarn.adapters.nftables import NftRules
 from forewarn.core.errors import Refusal
-from forewarn.host.channels.interfaces import take_down
+from forewarn.host.channels.channel_setup import take_down
 from forewarn.ports import NetworkFailed
 
 

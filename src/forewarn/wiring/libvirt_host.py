@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from forewarn.adapters.iproute2 import LinkAddresses
 from forewarn.adapters.libvirt.connection import LibvirtMissing, open_libvirt
+from forewarn.adapters.libvirt.domains_as_vms import LibvirtMachines
 from forewarn.adapters.libvirt.hypervisor import LibvirtHypervisor
-from forewarn.adapters.libvirt.machines import LibvirtMachines
 from forewarn.adapters.nftables import NftRules
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Refusal
 from forewarn.endpoint.endpoint import Endpoint
-from forewarn.host.channels.interfaces import Channels, GuestChannels, NoChannels
+from forewarn.host.channels.channel_setup import Channels, GuestChannels, NoChannels
 from forewarn.host.channels.plan import Mode
 from forewarn.host.identity import Identity
 from forewarn.host_settings import HostSettings

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.adapters.certificate_files import FollowedPair
 from forewarn.adapters.secret_files import OPERATOR_TLS_FOLDER
+from forewarn.adapters.server_certificate import FollowedPair
 from forewarn.adapters.sqlite.data_folder import DatabaseRefused
 from forewarn.api.guarded_server import GuardedServer
 from forewarn.core.errors import Invalid
@@ -23,7 +23,7 @@ from forewarn.settings import Settings
 from forewarn.wiring.own_names import server_names, server_url
 
 if TYPE_CHECKING:
-    from forewarn.adapters.authority import Authority
+    from forewarn.adapters.certificate_authority import Authority
 
 LOOK_EVERY_S = 5.0  # at files that others replace
 RENEW_EVERY_S = 3_600.0
@@ -140,7 +140,7 @@ class OperatorTls:
 
 def _authority(settings: Settings) -> Authority:
     try:
-        from forewarn.adapters.authority import Authority  # noqa: PLC0415 - see above
+        from forewarn.adapters.certificate_authority import Authority  # noqa: PLC0415 - see above
     except ModuleNotFoundError as missing:
         raise Invalid(
             f'operator_tls = "own" cannot be had without {missing.name}.',

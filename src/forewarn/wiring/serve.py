@@ -11,7 +11,7 @@ from msgspec import Struct
 from starlette.applications import Starlette
 
 from forewarn.adapters.operator_token import operator_token
-from forewarn.adapters.restored_link import files_to_keep
+from forewarn.adapters.restored_members import files_to_keep
 from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.sqlite import backup, store_check
 from forewarn.adapters.sqlite.data_folder import stop_service

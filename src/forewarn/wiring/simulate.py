@@ -33,7 +33,7 @@ from forewarn.emulator.exchanges import ExchangeRecord
 from forewarn.emulator.faults.book import FaultBook
 from forewarn.emulator.faults.endpoint import FaultyEndpoint
 from forewarn.emulator.faults.kinds import FaultKind
-from forewarn.emulator.faults.shown_scopes import ScopeFaults
+from forewarn.emulator.faults.scope_faults import ScopeFaults
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.impact_command import impact_command
@@ -56,8 +56,8 @@ from forewarn.wiring.process import (
 )
 
 if TYPE_CHECKING:
-    from forewarn.api.console.desk import Desk
     from forewarn.api.console.mount import ConsoleSetup
+    from forewarn.api.console.page_context import Desk
     from forewarn.api.route_table import RouteSpec
     from forewarn.emulator.console import EmulatorOnPages
     from forewarn.emulator.scenarios.runner import ScenarioRunner
@@ -329,7 +329,7 @@ class Emulator:
         """
         # Most tests never ask for it, and importing it takes longer than starting everything else.
         from forewarn.api.app import create_app  # noqa: PLC0415 - see above
-        from forewarn.control.inventory.apply import Inventories  # noqa: PLC0415 - see above
+        from forewarn.control.inventory.apply_runner import Inventories  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_issuers import asking_issuers  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_server import serving  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_socket import serving_socket  # noqa: PLC0415 - see above

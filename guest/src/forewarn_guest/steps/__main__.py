@@ -13,7 +13,7 @@ from typing import Callable, NoReturn
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps.children import end_children
 from forewarn_guest.steps.kinds import KINDS
-from forewarn_guest.steps.occasion import (
+from forewarn_guest.steps.step_context import (
     INPUT_MAX,
     Deadline,
     Misused,

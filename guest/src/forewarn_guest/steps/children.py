@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from forewarn_guest.errors import StepError
-from forewarn_guest.steps.occasion import Deadline, one_line
+from forewarn_guest.steps.step_context import Deadline, one_line
 
 OUTPUT_MAX = 64 * 1024  # characters kept of what a program says
 SAID_MAX = 400  # characters of it that are repeated in a line

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 
 from forewarn_guest.errors import StepError
-from forewarn_guest.steps.occasion import Deadline, StepContext, one_line
 from forewarn_guest.steps.options import SocketAddress
+from forewarn_guest.steps.step_context import Deadline, StepContext, one_line
 
 ANSWER_MAX = 8 * 1024 * 1024  # bytes; `show stat` of some thousand servers
 CONNECT_S = 5.0

@@ -16,7 +16,7 @@ from typing import Any
 
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps import children
-from forewarn_guest.steps.occasion import Deadline, StepContext
+from forewarn_guest.steps.step_context import Deadline, StepContext
 
 REQUEST_S = 30.0  # what one request to the API server may take
 WRAP_UP_S = 1.0  # of the time left, kept for kubectl to say which pods are left

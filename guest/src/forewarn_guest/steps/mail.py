@@ -12,8 +12,8 @@ from email.utils import formatdate
 
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps.credentials import read_secret, trust
-from forewarn_guest.steps.occasion import StepContext, one_line
 from forewarn_guest.steps.retries import Again, until_done
+from forewarn_guest.steps.step_context import StepContext, one_line
 from forewarn_guest.steps.wording import facts, same_each_time, sentence
 
 ATTEMPT_S = 20.0  # what one attempt may wait for the mail server at a time

@@ -7,7 +7,7 @@ import time
 from typing import Callable
 
 from forewarn_guest.errors import StepError
-from forewarn_guest.steps.occasion import Deadline
+from forewarn_guest.steps.step_context import Deadline
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0

@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps.kinds import FACILITIES, PRIORITIES
-from forewarn_guest.steps.occasion import Deadline, StepContext, one_line
 from forewarn_guest.steps.options import SocketAddress
 from forewarn_guest.steps.retries import Again, until_done
+from forewarn_guest.steps.step_context import Deadline, StepContext, one_line
 from forewarn_guest.steps.wording import facts, sentence
 
 JOURNALD_SOCKET = "/run/systemd/journal/socket"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps import children
-from forewarn_guest.steps.occasion import Deadline, StepContext
+from forewarn_guest.steps.step_context import Deadline, StepContext
 
 BOOTED = Path("/run/systemd/system")  # sd_booted(3): there exactly where systemd was started
 LOOK_AGAIN_S = 0.2

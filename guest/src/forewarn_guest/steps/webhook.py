@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from forewarn_guest import __version__
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps.credentials import read_secret, trust
-from forewarn_guest.steps.occasion import StepContext, one_line
 from forewarn_guest.steps.retries import Again, until_done
+from forewarn_guest.steps.step_context import StepContext, one_line
 from forewarn_guest.steps.wording import same_each_time, sentence
 
 ATTEMPT_S = 15.0  # what one attempt may wait for the other side at a time

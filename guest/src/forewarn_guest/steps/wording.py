@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from forewarn_guest.steps.occasion import StepContext, one_line
+from forewarn_guest.steps.step_context import StepContext, one_line
 
 # The names on the wire, what people call them, and what they are called in journald's fields.
 _FACTS = (

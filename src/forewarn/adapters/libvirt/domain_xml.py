@@ -22,8 +22,8 @@ from forewarn.core.model import MINUTE_MS, ActionKind
 from forewarn.core.suggestions import first_of, shown
 from forewarn.core.vm_profile import IN_METADATA, NOTHING_SAID, VmProfile
 from forewarn.text.attributes import AUTO_APPROVED, OF_VM, SCOPE_KIND, TERMINATE_NOTICE
+from forewarn.text.field_tables import Fields, Mistakes, Table
 from forewarn.text.fields import choice
-from forewarn.text.tables import Fields, Mistakes, Table
 
 TRAITS_NAMESPACE = "urn:forewarn:vm:1"
 TRAITS_PREFIX = "forewarn"

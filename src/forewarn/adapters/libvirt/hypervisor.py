@@ -15,7 +15,7 @@ from forewarn.adapters.libvirt import host_actions, next_steps
 from forewarn.adapters.libvirt.blocking_calls import DomainView
 from forewarn.adapters.libvirt.connection import LibvirtConnection, LibvirtLost, open_libvirt
 from forewarn.adapters.libvirt.host_actions import FreezeWork, RebootHostWork
-from forewarn.adapters.libvirt.mending import (
+from forewarn.adapters.libvirt.interrupted_actions import (
     MEND_AT_MOST_EVERY_S,
     MEND_EVERY_S,
     Mending,

@@ -15,9 +15,9 @@ from forewarn.adapters.oidc.compact_tokens import read_token
 from forewarn.adapters.oidc.fetching import Fetcher, NotFetched, may_ask
 from forewarn.adapters.oidc.key_sets import KeySet, read_keys
 from forewarn.core.access import Access
-from forewarn.core.claims import IssuerRules, granted
 from forewarn.core.errors import BadToken, Unavailable
 from forewarn.core.model import SECOND_MS
+from forewarn.core.oidc_claims import IssuerRules, granted
 from forewarn.logs import Log
 from forewarn.metrics import Family, gauges
 from forewarn.ports import Clock

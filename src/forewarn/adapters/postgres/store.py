@@ -2,7 +2,7 @@
 
 One session writes, and it lives as long as the leadership that it was made under (`lead`): it is
 never made anew under the same epoch. Others read. How a batch is written is in `writing`, what
-errors mean in `session`, what is read back in `tables.reading`.
+errors mean in `session`, what is read back in `tables.query_reader`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from forewarn.ports import (
     StaleRevision,
     StoreFailed,
 )
-from forewarn.tables.reading import TablesRead, snapshot
+from forewarn.tables.query_reader import TablesRead, snapshot
 from forewarn.tables.steps import WriteStep, does_not_fit, steps
 
 READERS_MAX = 4  # reading sessions; further readers wait for one of them

@@ -7,8 +7,8 @@ from functools import cache
 
 from forewarn.adapters.postgres.session import Statement, named_in_own_words
 from forewarn.ports import Batch, Cells, Fence
-from forewarn.tables.rows import SPECS, TableSpec
 from forewarn.tables.steps import Way, WriteStep, last_queries
+from forewarn.tables.table_specs import SPECS, TableSpec
 
 EPOCHS_MAX = 1_000  # lives of controls that a database knows; hosts of older ones hear everything
 FENCE = "fence"  # the step of a leader that leads no longer

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from forewarn.adapters.file_forms import this_program
+from forewarn.adapters.file_format_versions import this_program
 from forewarn.adapters.private_files import (
     leave_to_owner,
     sync_file,
     sync_folder,
     write_private,
 )
-from forewarn.adapters.restored_link import LinkPlan, carry_out, files_to_keep, plan_link
+from forewarn.adapters.restored_members import LinkPlan, carry_out, files_to_keep, plan_link
 from forewarn.adapters.secret_files import LINK_FOLDER
 from forewarn.adapters.sqlite.backup_file import (
     BackupNote,
@@ -67,8 +67,8 @@ from forewarn.adapters.system import SystemClock
 from forewarn.core.facts import RestoredDetail
 from forewarn.core.model import SECOND_MS, Fact, FactKind, Scope
 from forewarn.ports import Clock, Generation, StoreFailed
-from forewarn.tables.rows import FACTS, GENERATIONS, SCOPES
 from forewarn.tables.statements import named_queries
+from forewarn.tables.table_specs import FACTS, GENERATIONS, SCOPES
 
 INCARNATION_AFTER_RESTORE = 1_000_000  # added: more than any document can have moved since
 INCARNATION_MAX = 2**53 - 1  # what guests that read JSON numbers as floats can tell apart
@@ -189,8 +189,8 @@ def restore(
     and an incarnation never goes back. A database that is already there is refused unless
     `force`, and then kept aside; it need not be sound. The source may be that database itself,
     which is how to go on with one that a start refuses as another or older. Members, authority and
-    token follow `restored_link`; the hosts in `revoke` are no members afterwards. Root may restore
-    for the owner of the folder. Raises a DatabaseRefused, StoreFailed or OSError.
+    token follow `restored_members`; the hosts in `revoke` are no members afterwards. Root may
+    restore for the owner of the folder. Raises a DatabaseRefused, StoreFailed or OSError.
     """
     database = data_dir / DATABASE_NAME
     own = database.exists() and source.exists() and source.samefile(database)

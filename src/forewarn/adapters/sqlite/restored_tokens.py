@@ -9,8 +9,8 @@ from msgspec import Struct
 from forewarn.adapters.sqlite.writing import statements
 from forewarn.core import tokens
 from forewarn.core.tokens import Token
-from forewarn.tables.rows import TOKENS
 from forewarn.tables.statements import named_queries
+from forewarn.tables.table_specs import TOKENS
 
 
 class TokensThere(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """`ports.Store` on SQLite: how a batch is written.
 
-What is read back, and by which queries, is in `tables.reading`; connections and failures are in
-`database`, the statements that write rows in `writing`.
+What is read back, and by which queries, is in `tables.query_reader`; connections and
+failures are in `database`, the statements that write rows in `writing`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from forewarn.adapters.sqlite.database import Database, SqliteQueries
 from forewarn.adapters.sqlite.opening import open_database
 from forewarn.adapters.sqlite.writing import statements
 from forewarn.ports import Batch, Fence, Snapshot, StaleRevision, StoreFailed
-from forewarn.tables.reading import TablesRead, snapshot
+from forewarn.tables.query_reader import TablesRead, snapshot
 from forewarn.tables.steps import does_not_fit, last_queries, steps
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from forewarn.adapters.members_file import read_members
-from forewarn.adapters.restored_link import KEPT_NAMES
+from forewarn.adapters.restored_members import KEPT_NAMES
 from forewarn.adapters.secret_files import (
     CERTIFICATE_FILE,
     KEY_FILE,
@@ -38,26 +38,26 @@ from forewarn.adapters.sqlite.data_folder import (
 from forewarn.adapters.sqlite.database import connect
 from forewarn.adapters.sqlite.opening import refuse_unfit
 from forewarn.ports import StoreFailed
-from forewarn.tables import rows
+from forewarn.tables import table_specs
 
 SAID_MAX = 20  # of what is wrong with pages and references
 _LINK_FILES = (CERTIFICATE_FILE, KEY_FILE, MEMBERS_FILE)
 
 # Each table, and what its rows are read with. Parts that other tables hold are left out.
 _VALUES: dict[str, Callable[[sqlite3.Row], object]] = {
-    "host": rows.HOSTS.value,
-    "scope": lambda row: rows.SCOPES.value(row, vms=(), events=()),
-    "vm": rows.VMS.value,
-    "scheduled_event": lambda row: rows.EVENTS.value(row, actions=()),
-    "action": rows.ACTIONS.value,
-    "operation": lambda row: rows.OPERATIONS.value(row, members=(), action=None),
-    "journal": rows.journal_line,
-    "receipt": rows.FIRST_READS.value,
-    "definition": rows.DEFINITIONS.value,
-    "departed_vm": rows.DEPARTED_VMS.value,
-    "remembered": rows.REMEMBERED.value,
-    "token": rows.TOKENS.value,
-    "webhook": rows.WEBHOOKS.value,
+    "host": table_specs.HOSTS.value,
+    "scope": lambda row: table_specs.SCOPES.value(row, vms=(), events=()),
+    "vm": table_specs.VMS.value,
+    "scheduled_event": lambda row: table_specs.EVENTS.value(row, actions=()),
+    "action": table_specs.ACTIONS.value,
+    "operation": lambda row: table_specs.OPERATIONS.value(row, members=(), action=None),
+    "journal": table_specs.journal_line,
+    "receipt": table_specs.FIRST_READS.value,
+    "definition": table_specs.DEFINITIONS.value,
+    "departed_vm": table_specs.DEPARTED_VMS.value,
+    "remembered": table_specs.REMEMBERED.value,
+    "token": table_specs.TOKENS.value,
+    "webhook": table_specs.WEBHOOKS.value,
 }
 
 

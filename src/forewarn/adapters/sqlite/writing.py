@@ -1,4 +1,4 @@
-"""The statements that write a batch to SQLite, made from what `tables.rows` says of each table."""
+"""The statements that write a batch to SQLite, made from `tables.table_specs`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from forewarn.tables.rows import SPECS, TableSpec
+from forewarn.tables.table_specs import SPECS, TableSpec
 
 
 class WriteStatements(Struct, frozen=True):

@@ -12,16 +12,16 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from forewarn.api.access import ACCESS_KEY
-from forewarn.api.console import gate, rendering
+from forewarn.api.console import browser_security, rendering
 from forewarn.api.console.blocks import View, view_named
-from forewarn.api.console.desk import Desk
-from forewarn.api.console.entering import Entering
-from forewarn.api.console.live import STREAMS_MAX, Hub, Position, read_position
-from forewarn.api.console.looking import Looking
+from forewarn.api.console.live_updates import STREAMS_MAX, Hub, Position, read_position
+from forewarn.api.console.login import Entering
 from forewarn.api.console.mount import ConsoleSetup, TokenAccess
-from forewarn.api.console.ordering import Ordering
+from forewarn.api.console.order_pages import Ordering
+from forewarn.api.console.page_context import Desk
 from forewarn.api.console.page_routes import PageRoute
 from forewarn.api.console.sessions import ConsoleSession
+from forewarn.api.console.view_pages import Looking
 from forewarn.api.console.webhook_pages import WebhookPages
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.guarded_protocol import KNOWN_KEY
@@ -100,7 +100,7 @@ class ConsoleApp:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
-                message = gate.with_headers(message)
+                message = browser_security.with_headers(message)
                 self.desk.measures.answered(message["status"])
             await send(message)
 
@@ -117,21 +117,21 @@ class ConsoleApp:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self  # so that a router raises what it has no route for
         request = Request(scope, receive)
-        gate.refuse_foreign_host(request.headers, self.desk.setup.names)
+        browser_security.refuse_foreign_host(request.headers, self.desk.setup.names)
         if scope["method"] not in ("GET", "HEAD", "POST"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD, POST"})
         if any(pattern.match(scope["path"]) for pattern in self._open_paths):
             await self._open(scope, receive, send)
             return
         if scope["method"] == "POST":
-            gate.refuse_foreign_page(scope)
-        secret = gate.read_cookie(scope)
+            browser_security.refuse_foreign_page(scope)
+        secret = browser_security.read_cookie(scope)
         is_stream = scope["path"] == "/console/stream"
         session = self.desk.setup.sessions.find(secret, used=not is_stream) if secret else None
         if session is None:
             await self._no_session(request)(scope, receive, send)
             return
-        scope[gate.SESSION_KEY] = session
+        scope[browser_security.SESSION_KEY] = session
         scope[ACCESS_KEY] = session.access
         scope.get(KNOWN_KEY, _nothing)()
         await self._router(scope, receive, send)
@@ -139,7 +139,7 @@ class ConsoleApp:
     def _no_session(self, request: Request) -> Response:
         """Ask who it is. A link on another site brings no cookie: then ask once more from here."""
         scope = request.scope
-        if scope["method"] == "GET" and gate.comes_from_elsewhere(scope):
+        if scope["method"] == "GET" and browser_security.comes_from_elsewhere(scope):
             path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             text = self.desk.pages.render("entered.html", to=path, title="Forewarn")
             return HTMLResponse(text)
@@ -164,7 +164,10 @@ class ConsoleApp:
         headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
         if status == 503:
             headers["Retry-After"] = "5"
-        if gate.SESSION_KEY in request.scope and request.scope["path"] != "/console/stream":
+        if (
+            browser_security.SESSION_KEY in request.scope
+            and request.scope["path"] != "/console/stream"
+        ):
             page = await self.desk.page(
                 request,
                 "problem.html",
@@ -195,7 +198,7 @@ class ConsoleApp:
 
     async def stream(self, request: Request) -> Response:
         """What changes on a page, as it does. A tab too many is told to ask now and then."""
-        session = gate.session_of(request)
+        session = browser_security.session_of(request)
         key = request.query_params.get("on", "")
         if not key or len(key) > VIEW_CHARS_MAX:
             raise Invalid("A stream follows one view.", "`on` says which.")
@@ -210,7 +213,7 @@ class ConsoleApp:
             crowd = self.hub.streams >= STREAMS_MAX
             hint = poll_hint(CROWD_POLLS_EVERY_S if crowd else POLL_EVERY_S)
             return Response(hint, media_type=SSE, headers=headers)
-        secret = gate.read_cookie(request.scope)
+        secret = browser_security.read_cookie(request.scope)
         messages = self._messages(session, secret, view, after)
         return StreamingResponse(messages, media_type=SSE, headers=headers)
 

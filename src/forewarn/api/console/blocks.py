@@ -14,19 +14,20 @@ from urllib.parse import parse_qsl
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from forewarn.api.console.desk import TAIL_LINES, Desk, scope_of_vm
 from forewarn.api.console.journal_reading import (
     JournalAsked,
     newest_of_scopes,
     read_asked,
 )
+from forewarn.api.console.page_context import TAIL_LINES, Desk, scope_of_vm
 from forewarn.api.console.view_models import event as event_view
-from forewarn.api.console.view_models import inbox, now, things, work
+from forewarn.api.console.view_models import host_vm_scope_operation, inbox, now
+from forewarn.api.console.view_models import open_orders as work
 from forewarn.api.console.view_models.fleet import fleet_page
 from forewarn.api.console.view_models.grid import grid, legend
 from forewarn.api.console.view_models.lines import Line, line
+from forewarn.api.console.view_models.open_orders import OpenOrders, WorkRow, ended_rows
 from forewarn.api.console.view_models.timeline import RANGES, read_ended, timeline
-from forewarn.api.console.view_models.work import OpenOrders, WorkRow, ended_rows
 from forewarn.api.requests import NAME_CHARS_MAX
 from forewarn.control.slices import in_slices
 from forewarn.core.access import Access, Right, not_yours
@@ -208,7 +209,7 @@ async def _about(desk: Desk) -> object:
 # Single things.
 
 
-F = TypeVar("F", event_view.EventRead, things.OperationRead)
+F = TypeVar("F", event_view.EventRead, host_vm_scope_operation.OperationRead)
 
 
 def find_seen(store: Store, access: Access, read: Callable[[Store, str], F], given: str) -> F:
@@ -241,9 +242,11 @@ def operation_of(desk: Desk, access: Access, operation_id: str) -> View:
 
     async def make() -> object:
         read = await desk.control.read(
-            lambda store: find_seen(store, access, things.read_operation, operation_id)
+            lambda store: find_seen(
+                store, access, host_vm_scope_operation.read_operation, operation_id
+            )
         )
-        return things.operation_page(desk.look(), read, offers)
+        return host_vm_scope_operation.operation_page(desk.look(), read, offers)
 
     key = f"operation:{operation_id}"
     return _single(key, "operation.html", make, lambda seen: operation_id in seen.ids)
@@ -266,13 +269,13 @@ def _thing(
 def host_of(desk: Desk, access: Access, name: str) -> View:
     access.need_everywhere(Right.VIEW, what="to see a host")
     desk.control.fleet.need_host(name)
-    make = _thing(desk, access, name, ListFilter(host=name), things.host_page)
+    make = _thing(desk, access, name, ListFilter(host=name), host_vm_scope_operation.host_page)
     return _single(f"host:{name}", "host.html", make, lambda seen: name in seen.hosts)
 
 
 def vm_of(desk: Desk, access: Access, name: str) -> View:
     scope = scope_of_vm(desk, access, name)
-    make = _thing(desk, access, name, ListFilter(vm=name), things.vm_page)
+    make = _thing(desk, access, name, ListFilter(vm=name), host_vm_scope_operation.vm_page)
     return _single(f"vm:{name}", "vm.html", make, lambda seen: scope in seen.scopes)
 
 
@@ -280,7 +283,7 @@ def scope_of(desk: Desk, access: Access, name: str) -> View:
     if not access.sees(name):
         raise not_yours(access, f"scope {name}")
     desk.control.fleet.need_scope(name)
-    make = _thing(desk, access, name, ListFilter(scope=name), things.scope_page)
+    make = _thing(desk, access, name, ListFilter(scope=name), host_vm_scope_operation.scope_page)
     return _single(f"scope:{name}", "scope.html", make, lambda seen: name in seen.scopes)
 
 

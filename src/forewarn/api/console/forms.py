@@ -1,6 +1,6 @@
 """Orders as people give them: what each form asks, and what a filled one says to the operator API.
 
-Only words are here; what an order does is asked of `previews`, and the API carries it out.
+Only words are here; what an order does is asked of `order_previews`, and the API carries it out.
 """
 
 from __future__ import annotations

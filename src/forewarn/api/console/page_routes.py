@@ -1,7 +1,7 @@
 """Every route of the console names the right that it needs; one without cannot be made.
 
 Orders need a second one, that of the route of the operator API which they are given by
-(`ordering`).
+(`order_pages`).
 """
 
 from __future__ import annotations

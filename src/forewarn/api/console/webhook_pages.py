@@ -1,7 +1,7 @@
 """Webhooks on the pages of the console: a list, a form, and a confirmation for each order.
 
-An order goes the way of the operator API (`inner`): here are only words. What is confirmed is
-refused if the webhook has changed since it was looked at.
+An order goes the way of the operator API (`orders_through_api`): here are only words. What is
+confirmed is refused if the webhook has changed since it was looked at.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from forewarn.api.access import access_of
-from forewarn.api.console import inner
-from forewarn.api.console.desk import Desk
-from forewarn.api.console.gate import session_of
-from forewarn.api.console.ordering import KEY, SEEN, read_form
+from forewarn.api.console import orders_through_api
+from forewarn.api.console.browser_security import session_of
+from forewarn.api.console.order_pages import KEY, SEEN, read_form
+from forewarn.api.console.page_context import Desk
 from forewarn.api.console.page_routes import PageRoute
-from forewarn.control import commands, previews
+from forewarn.control import commands, order_previews
 from forewarn.core import webhooks
 from forewarn.core.access import Right
 from forewarn.core.errors import EffectMoved, Invalid, NotFound, Refusal
@@ -109,7 +109,7 @@ class WebhookPages:
         refusal: Refusal | None = None,
     ) -> Response:
         access = access_of(request)
-        found = await inner.give(
+        found = await orders_through_api.give(
             self._desk.specs["list-webhooks"], "", {}, access, key="", effect=""
         )
         return await self._desk.page(
@@ -226,7 +226,7 @@ class WebhookPages:
     async def _test(self, request: Request) -> Response:
         name = str(request.path_params["name"])
         spec = self._desk.specs["webhook-test"]
-        said = await inner.give(spec, name, {}, access_of(request), key="", effect="")
+        said = await orders_through_api.give(spec, name, {}, access_of(request), key="", effect="")
         came = f"answered {said['status']}" if said["status"] else said["problem"]
         words = "has taken the test" if said["taken"] else "has not taken the test"
         begins = f": {said['said'][:200]}" if said["said"] else ""
@@ -261,7 +261,9 @@ class WebhookPages:
         if _KEY.fullmatch(key) is None:
             raise Invalid("The form is not whole.", "Load the page again, and send it from there.")
         spec = self._desk.specs[order]
-        return await inner.give(spec, name, body, access_of(request), key=key, effect=effect)
+        return await orders_through_api.give(
+            spec, name, body, access_of(request), key=key, effect=effect
+        )
 
     def _meant(self, request: Request) -> tuple[str, WebhookVerb, str]:
         name, word = str(request.path_params["name"]), str(request.path_params["verb"])
@@ -274,7 +276,7 @@ class WebhookPages:
         """The name of the effect, as the transaction will see it."""
         by = access_of(request).principal
         order = commands.OrderWebhook(by=by, webhook_id=name, do=SwitchOn())
-        return previews.preview(self._desk.control.fleet.look(), order).mark
+        return order_previews.preview(self._desk.control.fleet.look(), order).mark
 
 
 def _fields(said: Mapping[str, str]) -> dict[str, str]:

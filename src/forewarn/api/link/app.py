@@ -19,17 +19,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forewarn.api.auth import (
-    EXCEPTION_HANDLERS,
-    broken_response,
-    on_http_exception,
-    on_refusal,
-)
 from forewarn.api.link.at_once import AtOnce
 from forewarn.api.link.metrics import LinkMetrics
 from forewarn.api.link.protocol import CERTIFICATE_KEY
 from forewarn.api.link.routes import JOIN_BYTES_MAX, Asker, Asking, LinkRoutes
 from forewarn.api.memory_budget import MIB, MemoryBudget, PacedResponse, declared_bytes
+from forewarn.api.request_gate import (
+    EXCEPTION_HANDLERS,
+    broken_response,
+    on_http_exception,
+    on_refusal,
+)
 from forewarn.api.requests import read_body
 from forewarn.control.hosts.membership import Membership
 from forewarn.core.errors import Invalid, NotMember, Refusal, Unavailable, UnknownQuestion

@@ -19,7 +19,7 @@ from msgspec import Struct
 from forewarn.control import commands
 from forewarn.control.control import Control
 from forewarn.control.hosts import move_targets
-from forewarn.control.hosts.feed import EncodedChanges, HostFeed
+from forewarn.control.hosts.host_feed import EncodedChanges, HostFeed
 from forewarn.control.hosts.liveness import NOT_ASKED, NOT_YET
 from forewarn.control.hosts.report_intake import READ_AT_ONCE_VMS_MAX, ReportIntake
 from forewarn.control.hosts.turn_parts import says_more

@@ -11,7 +11,8 @@ from forewarn.control.fleet_reader import FleetReader
 from forewarn.control.hosts import vm_power
 from forewarn.control.hosts.leases import LEASE_MS, Lease
 from forewarn.control.transaction import Transaction
-from forewarn.core import deadlines, ending, hosts, lost_time, notice, power
+from forewarn.core import deadlines, ending, hosts, lost_time, notice
+from forewarn.core import vm_power as power
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.facts import DowntimeDetail
 from forewarn.core.model import (

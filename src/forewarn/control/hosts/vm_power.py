@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from forewarn.control.transaction import Transaction
 from forewarn.core import hosts as host_rules
-from forewarn.core import power, scheduling
+from forewarn.core import scheduling, vm_power
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import SECOND_MS, Decision, Health, Scope
-from forewarn.core.whereabouts import acted_on
+from forewarn.core.unfinished_moves import acted_on
 
 # Hosts show their VMs every thirty seconds; after a longer pause the time between is not known.
 UNBROKEN_MS = 75 * SECOND_MS
@@ -50,7 +50,7 @@ def seen(tx: Transaction, host: str, powers: Mapping[str, Power]) -> bool:
                 waits = True  # a report that says the same again must not pass for settled
             else:
                 still[vm.vm_id] = _off_since(before.get(vm.vm_id), now_ms, tx.silences(host))
-                if now_ms - still[vm.vm_id][0] >= power.OFF_AFTER_MS:
+                if now_ms - still[vm.vm_id][0] >= vm_power.OFF_AFTER_MS:
                     off.append(vm.name)
                 else:
                     waits = True
@@ -67,8 +67,8 @@ def _off_since(then: tuple[int, int] | None, now_ms: int, silences: int) -> tupl
 def _take_over(tx: Transaction, scope: Scope, on: Collection[str], off: Collection[str]) -> None:
     """Those VMs of a scope count as on from now, and those as off."""
     enabled = scheduling.is_enabled(scope, tx.policy)
-    tx.apply(power.switched_on(scope, on, enabled=enabled, now_ms=tx.now_ms))
-    tx.apply(power.switched_off(tx.need_scope(scope.name), off, tx.now_ms))
+    tx.apply(vm_power.switched_on(scope, on, enabled=enabled, now_ms=tx.now_ms))
+    tx.apply(vm_power.switched_off(tx.need_scope(scope.name), off, tx.now_ms))
 
 
 def _end_doubts(tx: Transaction, host: str, powers: Mapping[str, Power]) -> None:
@@ -108,4 +108,4 @@ def booted(tx: Transaction, host: str, boot_id: str) -> None:
         return
     tx.apply(Decision(hosts=(replace(found, boot_id=boot_id),)))
     for scope in tx.scopes_on(host) if found.boot_id is not None else ():
-        tx.apply(power.host_booted(scope, host))
+        tx.apply(vm_power.host_booted(scope, host))

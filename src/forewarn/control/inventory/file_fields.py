@@ -18,8 +18,8 @@ from forewarn.text.attributes import (
     TERMINATE_NOTICE,
     VM_NAME,
 )
+from forewarn.text.field_tables import Fields
 from forewarn.text.fields import SWITCH, Wrong, number
-from forewarn.text.tables import Fields
 
 __all__ = ["AUTO_APPROVE", "NOTICE_MINUTES", "TABLES", "Wrong", "need_host_name"]
 

@@ -21,8 +21,8 @@ from forewarn.core.suggestions import meant
 from forewarn.core.vm_profile import ATTRIBUTES, VmProfile
 from forewarn.logs import Log
 from forewarn.text.attributes import NAME
+from forewarn.text.field_tables import Fields, Mistakes, Table, TomlFormat, tables_of
 from forewarn.text.fields import Mistake, Wrong
-from forewarn.text.tables import Fields, Mistakes, Table, TomlFormat, tables_of
 
 __all__ = [
     "INVENTORY_BYTES_MAX",

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from forewarn.control.inventory.apply import ReadsOnThread
+from forewarn.control.inventory.apply_runner import ReadsOnThread
 from forewarn.control.inventory.file_reader import Mistake, in_words, parse
 from forewarn.core.errors import BadInventory
 from forewarn.core.inventory.entries import HostEntry, Inventory, ScopeEntry, VmEntry

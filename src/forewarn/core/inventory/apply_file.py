@@ -2,7 +2,8 @@
 
 What a file says of a VM that is in an open event must wait: such a file is refused whole. An
 order is stronger than a file: a VM stays on the host it was moved to, and a VM that was deleted
-stays deleted until a file without it was applied. How a change becomes a Decision is `change`.
+stays deleted until a file without it was applied. How a change becomes a Decision is
+`fleet_change`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from forewarn.core import scope_edits
-from forewarn.core.inventory import merge, scope_membership
-from forewarn.core.inventory.change import FleetChange
+from forewarn.core.inventory import merge, vm_changes_scope
 from forewarn.core.inventory.clashes import Clash, event_words, remedy
 from forewarn.core.inventory.desired import vm_of
 from forewarn.core.inventory.entries import (
@@ -25,6 +25,7 @@ from forewarn.core.inventory.entries import (
     ScopeEntry,
     VmEntry,
 )
+from forewarn.core.inventory.fleet_change import FleetChange
 from forewarn.core.inventory.host_checks import Bound, host_clashes
 from forewarn.core.model import Decision, Host, Scope, Vm
 
@@ -169,7 +170,7 @@ class _Work:
         self._mark_deleted()
 
     def _remove(self, scope: Scope, vm: Vm) -> None:
-        bound = next(scope_membership.binding(scope, vm.name), None)
+        bound = next(vm_changes_scope.binding(scope, vm.name), None)
         if bound is None:
             self.change.leave(scope.name, vm.name, because="no longer in the inventory")
             return
@@ -188,7 +189,7 @@ class _Work:
             return None
         self.vms_changed.append(vm.name)
         changes = list(
-            scope_membership.bound_changes(scope, vm, scope_after=entry.scope, after=after)
+            vm_changes_scope.bound_changes(scope, vm, scope_after=entry.scope, after=after)
         )
         for what, bound in changes:
             self.clash(
@@ -251,7 +252,7 @@ class _Work:
             name
             for name, scope in self.scopes_before.items()
             if name not in listed
-            and (scope.incarnation == 1 or scope != scope_membership.emptied(scope))
+            and (scope.incarnation == 1 or scope != vm_changes_scope.emptied(scope))
         )
         return frozenset(self.stuck).union(differ, unlisted)
 

@@ -3,7 +3,7 @@
 The fleet follows what happens to a VM outside of Forewarn, but never faster than its promises: what
 a visible event depends on waits until that event has ended, and what an action is doing to a VM is
 for that action's report to say. Hosts show everything again and again, so waiting is doing nothing
-now. Where a VM is, is `location`; how a change becomes a Decision is `change`.
+now. Where a VM is, is `location`; how a change becomes a Decision is `fleet_change`.
 
 A report is looked at as a whole (`step`), or in slices (`look`, then `conclude`): a slice says what
 the VMs in it mean, and only the end, when all were looked at, says what is missing.
@@ -16,7 +16,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from forewarn.core import avoiding, scope_edits, whereabouts
+from forewarn.core import avoiding, scope_edits, unfinished_moves
 from forewarn.core.facts import (
     MovedDetail,
     VmChangedDetail,
@@ -27,14 +27,14 @@ from forewarn.core.facts import (
     vm_fact,
 )
 from forewarn.core.fleet import Fleet
-from forewarn.core.inventory.change import FleetChange, may_go
 from forewarn.core.inventory.clashes import event_words
 from forewarn.core.inventory.desired import desired, vm_of
 from forewarn.core.inventory.entries import ScopeEntry, Source, VmEntry
+from forewarn.core.inventory.fleet_change import FleetChange, may_go
 from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.inventory.location import Locations, Report, only_lies_there
 from forewarn.core.inventory.names import KnownNames, in_case_only
-from forewarn.core.inventory.scopes import ReportedScopes
+from forewarn.core.inventory.scopes_from_metadata import ReportedScopes
 from forewarn.core.model import (
     SECOND_MS,
     Decision,
@@ -45,8 +45,8 @@ from forewarn.core.model import (
     Scope,
     Vm,
 )
+from forewarn.core.unfinished_moves import acted_on
 from forewarn.core.vm_profile import ATTRIBUTES
-from forewarn.core.whereabouts import acted_on
 
 # For how long a VM must be missing before it counts as gone, and for how long it must run in two
 # places before that is said: reports of two hosts are never of the same moment.
@@ -421,8 +421,12 @@ class _Work:
             self._leaves(scope, vm, because=f"renamed to {ids[vm.vm_id]}")
         elif self.known.absent_ms.get(vm.name, 0) < GRACE_MS:
             self.absent.add(vm.name)
-        elif (other := whereabouts.other_host(vm, self.fleet)) and not self.locations.counts(other):
-            after, facts = whereabouts.counted_on(scope, vm, other, other=None, now_ms=self.now_ms)
+        elif (other := unfinished_moves.other_host(vm, self.fleet)) and not self.locations.counts(
+            other
+        ):
+            after, facts = unfinished_moves.counted_on(
+                scope, vm, other, other=None, now_ms=self.now_ms
+            )
             self.change.put(after)
             self.facts.extend(facts)
         else:

@@ -25,8 +25,8 @@ from forewarn.emulator.faults.kinds import KINDS, FaultKind
 from forewarn.emulator.instance_values import InstanceValues
 from forewarn.endpoint import answers, routes
 from forewarn.endpoint.endpoint import Endpoint
+from forewarn.endpoint.http_parser import Message
 from forewarn.endpoint.limits import Bucket, Limits, Timeouts
-from forewarn.endpoint.messages import Message
 from forewarn.endpoint.protocol import Connection, Identify
 from forewarn.endpoint.registry import Guest
 from forewarn.endpoint.routes import Ask, Request, RequestRules

@@ -20,8 +20,8 @@ from forewarn.core.model import SECOND_MS
 from forewarn.core.suggestions import shown
 from forewarn.emulator.faults import kinds
 from forewarn.emulator.faults.kinds import BY_STATUS, KINDS, FaultKind, KindOfFault, Method
+from forewarn.text.field_tables import Fields, Mistakes, Table, refusal_of
 from forewarn.text.fields import ACCEPTED, Field, Wrong, duration, pattern
-from forewarn.text.tables import Fields, Mistakes, Table, refusal_of
 
 # What every kind can be narrowed with, and what only some kinds take.
 SELECTORS = ("vm", "method", "count", "share", "for")

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forewarn.api.orders import BODY_BYTES_MAX, refuse_doubled_keys
+from forewarn.api.order_bodies import BODY_BYTES_MAX, refuse_doubled_keys
 from forewarn.api.requests import NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.core.access import Right

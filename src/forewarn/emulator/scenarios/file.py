@@ -13,8 +13,8 @@ from forewarn.core.errors import Invalid
 from forewarn.core.suggestions import meant, shown
 from forewarn.emulator.scenarios.keys import FIELDS_OF, KEYS, misfits, usual_place
 from forewarn.emulator.scenarios.values import Needs, Scenario, ScenarioStep, Verb, Whom
+from forewarn.text.field_tables import Fields, Mistakes, Table, TomlFormat, table_of, tables_of
 from forewarn.text.fields import SWITCH, Field, Wrong, line, number
-from forewarn.text.tables import Fields, Mistakes, Table, TomlFormat, table_of, tables_of
 
 SCENARIO_BYTES_MAX = 64 * 1_024
 STEPS_MAX = 500

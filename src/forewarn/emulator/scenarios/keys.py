@@ -25,8 +25,8 @@ from forewarn.emulator.scenarios.values import (
     Whom,
 )
 from forewarn.text.durations import duration_text
+from forewarn.text.field_tables import Fields
 from forewarn.text.fields import SWITCH, Field, Wrong, choice, duration, line, pattern
-from forewarn.text.tables import Fields
 
 NAME_CHARS_MAX = 256
 _PLACE = re.compile(

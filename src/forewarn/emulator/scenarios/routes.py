@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forewarn.api.orders import BODY_BYTES_MAX, EmptyRequest, words
+from forewarn.api.order_bodies import BODY_BYTES_MAX, EmptyRequest, words
 from forewarn.api.requests import Name, NoQuery, read_query
 from forewarn.api.route_table import RouteSpec, get_route
 from forewarn.core.access import Right

@@ -20,7 +20,7 @@ from forewarn.core.principal import OPERATOR, Principal
 from forewarn.core.suggestions import meant, shown
 from forewarn.emulator.faults.book import Fault
 from forewarn.emulator.faults.orders import FaultOrder
-from forewarn.emulator.scenarios.orders import (
+from forewarn.emulator.scenarios.step_orders import (
     RunTarget,
     StepResult,
     choose_target,

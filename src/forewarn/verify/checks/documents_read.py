@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from forewarn.verify.check import Failed, Skipped, Topic, expect
-from forewarn.verify.checks.get import is_json
+from forewarn.verify.checks.ordinary_get import is_json
 from forewarn.verify.documents import (
     EVENT_TYPES,
     FIELDS,

@@ -12,10 +12,10 @@ from forewarn.verify import documents
 from forewarn.verify.answers import expect_refused, expect_status
 from forewarn.verify.check import Failed, Level, Skipped, Topic, expect
 from forewarn.verify.checks.etags import quoted
-from forewarn.verify.checks.post import UNKNOWN_ID, WRONG_SHAPES
+from forewarn.verify.checks.refused_posts import UNKNOWN_ID, WRONG_SHAPES
 from forewarn.verify.connection import Answer, Broken
 from forewarn.verify.documents import NEWEST, VERSIONS, DocumentRead, EventElement
-from forewarn.verify.following import (
+from forewarn.verify.event_following import (
     approval,
     approve,
     need_end,

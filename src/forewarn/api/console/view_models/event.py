@@ -22,7 +22,7 @@ from forewarn.api.console.view_models.values import (
 )
 from forewarn.control import receipt
 from forewarn.control.fleet_reader import FleetLook
-from forewarn.control.overview import find_event
+from forewarn.control.operator_overview import find_event
 from forewarn.core import notice, postponing
 from forewarn.core.access import Access
 from forewarn.core.model import Action, Cause, Fact, FactKind, Phase, ScheduledEvent

@@ -35,6 +35,7 @@ from forewarn.control.fleet_summary import (
 )
 from forewarn.control.slices import Walk, at_once
 from forewarn.core import placement, starting
+from forewarn.core.agent_polling import Reading
 from forewarn.core.model import (
     DAY_MS,
     MINUTE_MS,
@@ -46,7 +47,6 @@ from forewarn.core.model import (
     Scope,
     Vm,
 )
-from forewarn.core.reading import Reading
 from forewarn.core.starting import HoldReason
 
 TROUBLES_MAX = 12  # of each kind; the rest are counted

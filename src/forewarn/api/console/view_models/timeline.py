@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from forewarn.api.console.view_models.open_orders import OF_PHASE, Going, ended_going
 from forewarn.api.console.view_models.values import Offers, Ref, of_event, of_operation
-from forewarn.api.console.view_models.work import OF_PHASE, Going, ended_going
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.fleet_summary import FleetSummary, starts_ms
 from forewarn.core.model import (
