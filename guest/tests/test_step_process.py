@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -20,7 +22,7 @@ from forewarn_guest.steps.step_context import (
     allowed,
     one_line,
 )
-from steps_world import HOSTILE, PATIENCE_S, is_one_line, run, serving, start, told
+from steps_world import HOSTILE, PATIENCE_S, environment, is_one_line, run, serving, start, told
 
 
 @pytest.mark.parametrize(
@@ -170,6 +172,26 @@ def test_a_step_that_is_told_to_end_ends_what_it_started(tmp_path: Path) -> None
         assert process.wait(PATIENCE_S) == 1
         assert is_one_line(process.stderr.read().decode())
     wait_until_gone(started)
+
+
+def test_a_program_that_begins_in_the_moment_of_the_end_ends_too() -> None:
+    """A signal can come between the start of a program and its being noted."""
+    story = (
+        "import subprocess, sys\n"
+        "from forewarn_guest.steps import children\n"
+        "begun = subprocess.Popen(['sleep', '300'])\n"
+        "children.end_children()\n"
+        f"print(begun.wait({PATIENCE_S / 2}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", story],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert done.stdout.strip() == str(-signal.SIGKILL)
 
 
 def test_a_line_is_bounded_and_has_no_character_that_ends_it() -> None:

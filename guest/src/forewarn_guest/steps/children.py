@@ -66,18 +66,26 @@ def last_words(said: str) -> str:
 
 
 def end_children() -> None:
-    """End every program that still runs, with what it has started, and wait until it has ended."""
+    """End every program that still runs, with what it has started, and wait until it has ended.
+
+    One that has begun in this moment ends too: a signal can come before it is noted here, but this
+    process has it for a child.
+    """
     with _lock:
         left = [child for child in _running if child.poll() is None]
         _running.clear()
+    own = os.getpid()
+    for pid in {*(child.pid for child in left), *descendants(own)}:
+        _send(pid, signal.SIGSTOP)  # so that it starts nothing while we look
+    for pid in {*(child.pid for child in left), *descendants(own)}:
+        _send(pid, signal.SIGKILL)
     for child in left:
-        child.send_signal(signal.SIGSTOP)  # so that it starts nothing while we look
-        started = descendants(child.pid)
-        child.kill()
-        for pid in started:
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
-                os.kill(pid, signal.SIGKILL)
         child.wait()
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+        os.kill(pid, number)
 
 
 def descendants(pid: int) -> list[int]:
