@@ -246,9 +246,11 @@ def order_many(life: Life, up_to: int) -> None:
 
 
 def copied(folder: Path, target: Path) -> Path:
-    """A copy of the database by hand, without the mark that would tell."""
-    shutil.copytree(folder, target)
-    (target / MARK_NAME).unlink(missing_ok=True)
+    """A copy of the database by hand, without the mark that would tell.
+
+    Nor with a mark that is being written meanwhile, under a name of its own until it is whole.
+    """
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(f"*{MARK_NAME}*"))
     return target
 
 

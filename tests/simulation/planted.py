@@ -95,14 +95,8 @@ PLANTED = (
         (
             (
                 "control/guest_commands.py",
-                (
-                    "    tx.apply(consent.approve(scope, event_ids, known=known, by=command.by,"
-                    " now_ms=tx.now_ms))\n"
-                ),
-                (
-                    "    consent.approve(scope, event_ids, known=known, by=command.by,"
-                    " now_ms=tx.now_ms)\n"
-                ),
+                "    tx.apply(\n        polls_and_approvals.approve(scope,",
+                "    (\n        polls_and_approvals.approve(scope,",
             ),
         ),
         first=3,

@@ -14,8 +14,8 @@ PLANTED_IN_LINK = (
         (
             (
                 "control/hosts/host_feed.py",
-                "        elif before.looked == scope.commit:\n",
-                "        elif before is not None:\n",
+                "            if before.looked == scope.commit:\n",
+                "            if before is not None:\n",
             ),
         ),
         first=3,
