@@ -366,9 +366,9 @@ def test_many_silent_hosts_are_counted_and_only_the_first_are_named(hosts: int) 
     async def play() -> None:
         names = [f"n{number}" for number in range(hosts)]
         cloud = Cloud(hosts=[Host(name=name) for name in names])
-        console = await Console(cloud).begin()
         for name in names:
             cloud.hearing.falls_silent(name)
+        console = await Console(cloud).begin()
         text = (await console.page())["broken"]
         assert f"{hosts} things are broken" in text
         assert text.count("No heartbeat") == min(hosts, 12)

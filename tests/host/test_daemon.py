@@ -238,6 +238,48 @@ def test_however_many_hosts_beat_others_have_their_turn_meanwhile() -> None:
     assert asyncio.run(story()) >= slices
 
 
+async def most_at_once(bench: Bench, hosts: int) -> int:
+    """How many heartbeats came while the event loop turned once, at most; ends with the last."""
+    most = before = len(bench.link.heartbeats)
+    while before < hosts:
+        await asyncio.sleep(0)
+        most, before = max(most, len(bench.link.heartbeats) - before), len(bench.link.heartbeats)
+    return most
+
+
+def test_hosts_that_wait_for_control_together_begin_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("forewarn.host.daemon.TAKEN_AT_ONCE_S", -1.0)  # the first one has waited
+    hosts = 5 * TURNS_AT_ONCE
+
+    async def story() -> int:
+        bench = Bench([f"h{number}" for number in range(hosts)])
+        beating = asyncio.ensure_future(bench.hosts.heartbeat())
+        most = await most_at_once(bench, hosts)
+        await beating
+        return most
+
+    assert asyncio.run(story()) <= 2 * TURNS_AT_ONCE
+
+
+def test_hosts_that_all_have_something_to_say_begin_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("forewarn.host.daemon.HEARTBEAT_EVERY_S", 3_600.0)
+    names = [f"h{number}" for number in range(5 * TURNS_AT_ONCE)]
+    found: list[int] = []
+
+    async def act(bench: Bench) -> None:
+        await until(lambda: len(bench.link.heartbeats) == len(names))  # the first of all
+        bench.link.heartbeats.clear()
+        bench.show(showing(*(an_event(f"E{n}", name) for n, name in enumerate(names))))
+        found.append(await most_at_once(bench, len(names)))
+
+    while_working(act, names=names)
+    assert found[0] <= 2 * TURNS_AT_ONCE
+
+
 def test_a_ring_for_nobody_wakes_nobody() -> None:
     async def act(bench: Bench) -> None:
         await until(lambda: len(bench.link.claims) >= 2)

@@ -101,6 +101,11 @@ class FleetSummary:
                     self._keep(scope)
             yield
         self._polled_ms = dict(sorted(self._polled_ms.items(), key=lambda polled: polled[1]))
+        self._arrange_hosts()
+        names, self._touched = sorted(self._touched), set()
+        for start in range(0, len(names), _SLICE):
+            self._look_at_hosts(names[start : start + _SLICE])
+            yield
 
     def committed(self, changes: Sequence[Change]) -> None:
         """Take over what a commit has changed, once it can be read in the fleet."""
@@ -247,8 +252,11 @@ class FleetSummary:
     def _look_at_touched(self) -> dict[int, HostCondition]:
         self._arrange_hosts()
         touched, self._touched = self._touched, set()
+        return self._look_at_hosts(touched)
+
+    def _look_at_hosts(self, names: Iterable[str]) -> dict[int, HostCondition]:
         changed: dict[int, HostCondition] = {}
-        for name in touched:
+        for name in names:
             place = self._places.get(name)
             if place is not None:
                 self._look_at(place, changed)

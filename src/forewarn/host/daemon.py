@@ -220,10 +220,10 @@ class Hosts:
                 busy = executor.busy or self._speaking[name].locked()
                 if waits or busy or self._turns[name].waiting(executor):
                     waiting.create_task(self._turn_of(name))
-                    continue
-                began_s = now_s()
-                await self._turn_of(name)
-                waits = now_s() - began_s > TAKEN_AT_ONCE_S
+                else:
+                    began_s = now_s()
+                    await self._turn_of(name)
+                    waits = now_s() - began_s > TAKEN_AT_ONCE_S
                 taken += 1
                 if taken % TURNS_AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -281,9 +281,11 @@ class Hosts:
         while True:
             await self._to_say.wait()
             self._to_say.clear()
-            for name in sorted(self._wanted_turns - self._talking):
+            for number, name in enumerate(sorted(self._wanted_turns - self._talking), 1):
                 self._talking.add(name)
                 tasks.create_task(self._talk(name))
+                if number % TURNS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     async def _talk(self, host: str) -> None:
         """Have the host say what there is until control has taken it."""
